@@ -1,0 +1,50 @@
+// How much memory this process uses, in bytes.
+
+#ifndef SPILLWAY_BASE_MEMORY_H_
+#define SPILLWAY_BASE_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace spillway {
+
+uint64_t CurrentRssBytes();
+uint64_t PeakRssBytes();
+
+// Watches the resident memory of this process and all its descendants, summed,
+// every 20 ms on a thread of its own, until Stop() or destruction. Pages that
+// processes share are counted once a process (as /proc reports them), so the
+// figure is an upper bound.
+class MemoryWatch {
+ public:
+  MemoryWatch();
+  ~MemoryWatch();
+  // The highest sum seen so far.
+  uint64_t peak_bytes() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// A block of bytes aligned to 64, not initialised. Move-only.
+class AlignedBuffer {
+ public:
+  AlignedBuffer() = default;
+  explicit AlignedBuffer(size_t size);
+  AlignedBuffer(AlignedBuffer&& other) noexcept;
+  AlignedBuffer& operator=(AlignedBuffer&& other) noexcept;
+  ~AlignedBuffer();
+
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace spillway
+
+#endif  // SPILLWAY_BASE_MEMORY_H_

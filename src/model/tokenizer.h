@@ -1,0 +1,90 @@
+// Tokenizer: byte-level BPE from GGUF metadata. Exact ids.
+//
+// Const methods may be called from several threads.
+
+#ifndef SPILLWAY_MODEL_TOKENIZER_H_
+#define SPILLWAY_MODEL_TOKENIZER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/gguf.h"
+#include "spillway/status.h"
+
+namespace spillway {
+
+// The tokenizer's whole data, as read from a GGUF file; what a package stores.
+struct TokenizerData {
+  std::string model;            // "gpt2" (byte-level BPE)
+  std::string pre;              // "smollm", "gpt-2", "llama-bpe", "qwen2"
+  std::vector<std::string> tokens;  // id -> text in the byte-level alphabet
+  std::vector<uint8_t> types;       // id -> GGUF token type (1 normal, 3 control, 4 user-defined, ...)
+  std::vector<std::string> merges;  // "left right", best first
+  std::optional<uint32_t> bos_id, eos_id, eot_id, pad_id, unknown_id;
+  bool add_bos = false, add_eos = false;
+  std::string chat_template;  // Jinja source; empty when the model has none
+
+  static Result<TokenizerData> FromGguf(const GgufFile& file);
+  // One self-describing byte string; Parse checks everything (counts, UTF-8,
+  // ids in range) and names the field that is wrong.
+  std::string Serialize() const;
+  static Result<TokenizerData> Parse(std::string_view bytes);
+};
+
+class Tokenizer {
+ public:
+  // Fails when `data.pre` is not one of the known pre-tokenizers (lists them)
+  // or a merge names an unknown token.
+  static Result<std::shared_ptr<const Tokenizer>> Create(TokenizerData data);
+  ~Tokenizer();
+
+  const TokenizerData& data() const;
+  uint32_t vocab_size() const;
+
+  // Text to ids. With `parse_special`, the texts of control and user-defined
+  // tokens in `text` become those tokens; without, `text` is plain text
+  // whatever it spells. No BOS or EOS is added. Invalid UTF-8 is replaced by
+  // U+FFFD, one for each maximal ill-formed part.
+  std::vector<uint32_t> Encode(std::string_view text, bool parse_special) const;
+
+  // The bytes of one token: what it adds to the text. Control tokens give their
+  // text with `show_special`, nothing without. An id out of range gives nothing.
+  std::string TokenBytes(uint32_t id, bool show_special = false) const;
+  std::string Decode(std::span<const uint32_t> ids, bool show_special = false) const;
+
+  bool IsControl(uint32_t id) const;
+  // The id of a token with exactly this text ("<|im_end|>").
+  std::optional<uint32_t> FindToken(std::string_view text) const;
+  // Tokens at which generation stops: eos, eot and the known end markers of
+  // chat formats that the vocabulary has as control tokens.
+  const std::vector<uint32_t>& end_ids() const;
+
+ private:
+  struct Impl;
+  explicit Tokenizer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Turns tokens into text as they come, never emitting part of a UTF-8
+// character: bytes that may still become one are held back.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer);
+  // The text that `id` completes (may be empty).
+  std::string Add(uint32_t id);
+  // What is still held back, invalid bytes replaced by U+FFFD.
+  std::string Finish();
+
+ private:
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::string pending_;
+};
+
+}  // namespace spillway
+
+#endif  // SPILLWAY_MODEL_TOKENIZER_H_
