@@ -1,0 +1,135 @@
+#include "graph/graph.h"
+
+#include <fmt/format.h>
+
+#include <cassert>
+#include <cstring>
+
+#include "base/memory.h"
+
+namespace spillway {
+namespace {
+
+class OwnedConstant : public ConstantData {
+ public:
+  OwnedConstant(std::span<const std::byte> bytes, DataLayout layout)
+      : buffer_(bytes.size()), layout_(layout) {
+    if (!bytes.empty()) std::memcpy(buffer_.data(), bytes.data(), bytes.size());
+  }
+  std::span<const std::byte> bytes() const override { return {buffer_.data(), buffer_.size()}; }
+  DataLayout layout() const override { return layout_; }
+
+ private:
+  AlignedBuffer buffer_;
+  DataLayout layout_;
+};
+
+std::string TensorLine(const Tensor& tensor) {
+  std::string line =
+      fmt::format("{} {}{}", tensor.name, DTypeName(tensor.dtype), ShapeToString(tensor.shape));
+  if (tensor.encoding.kind != Encoding::Kind::kNone) line += " {" + tensor.encoding.ToString() + "}";
+  return line;
+}
+
+}  // namespace
+
+void ConstantData::ReadRows(uint64_t /*row*/, uint64_t /*count*/, float* /*out*/) const {
+  assert(false && "this constant is read through bytes()");
+}
+
+std::shared_ptr<const ConstantData> MakeConstant(std::span<const std::byte> bytes,
+                                                 DataLayout layout) {
+  return std::make_shared<OwnedConstant>(bytes, layout);
+}
+
+TensorId Graph::AddTensor(Tensor tensor) {
+  const TensorId id = static_cast<TensorId>(tensors_.size());
+  [[maybe_unused]] const bool is_new = by_name_.emplace(tensor.name, id).second;
+  assert(is_new && "tensor names are unique");
+  tensors_.push_back(std::move(tensor));
+  return id;
+}
+
+TensorId Graph::AddInput(std::string name, DType dtype, Shape shape) {
+  Tensor tensor;
+  tensor.name = std::move(name);
+  tensor.dtype = dtype;
+  tensor.shape = std::move(shape);
+  tensor.role = TensorRole::kInput;
+  const TensorId id = AddTensor(std::move(tensor));
+  inputs_.push_back(id);
+  return id;
+}
+
+TensorId Graph::AddConstant(std::string name, DType dtype, Shape shape,
+                            std::shared_ptr<const ConstantData> data, Encoding encoding) {
+  Tensor tensor;
+  tensor.name = std::move(name);
+  tensor.dtype = dtype;
+  tensor.shape = std::move(shape);
+  tensor.role = TensorRole::kConstant;
+  tensor.data = std::move(data);
+  tensor.encoding = std::move(encoding);
+  return AddTensor(std::move(tensor));
+}
+
+TensorId Graph::AddOp(OpType type, std::string name, std::vector<TensorId> inputs,
+                      OpAttributes attributes) {
+  std::vector<Shape> shapes;
+  shapes.reserve(inputs.size());
+  for (const TensorId input : inputs) shapes.push_back(tensors_[input].shape);
+  Result<Shape> shape = InferShape(type, shapes, attributes);
+  assert(shape.ok() && "the caller builds operations whose shapes fit");
+  Tensor tensor;
+  tensor.name = name;
+  tensor.shape = std::move(shape).value();
+  tensor.dtype = tensors_[inputs[0]].dtype;
+  const TensorId output = AddTensor(std::move(tensor));
+  ops_.push_back({type, std::move(name), std::move(inputs), {output}, std::move(attributes)});
+  return output;
+}
+
+TensorId Graph::AddReshape(std::string name, TensorId input, Shape shape) {
+  assert(NumElements(shape) == NumElements(tensors_[input].shape));
+  Tensor tensor;
+  tensor.name = name;
+  tensor.shape = std::move(shape);
+  tensor.dtype = tensors_[input].dtype;
+  const TensorId output = AddTensor(std::move(tensor));
+  ops_.push_back({OpType::kReshape, std::move(name), {input}, {output}, {}});
+  return output;
+}
+
+void Graph::MarkOutput(TensorId id) {
+  tensors_[id].role = TensorRole::kOutput;
+  outputs_.push_back(id);
+}
+
+std::optional<TensorId> Graph::Find(std::string_view name) const {
+  const auto found = by_name_.find(std::string(name));
+  if (found == by_name_.end()) return std::nullopt;
+  return found->second;
+}
+
+void Graph::Rename(TensorId id, std::string name) {
+  by_name_.erase(tensors_[id].name);
+  [[maybe_unused]] const bool is_new = by_name_.emplace(name, id).second;
+  assert(is_new && "tensor names are unique");
+  tensors_[id].name = std::move(name);
+}
+
+std::string Graph::ToString() const {
+  std::string text = fmt::format("graph {}\n", name_);
+  for (const TensorId id : inputs_) text += "  input  " + TensorLine(tensors_[id]) + "\n";
+  for (const TensorId id : outputs_) text += "  output " + TensorLine(tensors_[id]) + "\n";
+  for (const Op& op : ops_) {
+    text += fmt::format("  {} = {}(", TensorLine(tensors_[op.outputs[0]]), OpTypeName(op.type));
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      text += (i == 0 ? "" : ", ") + tensors_[op.inputs[i]].name;
+    }
+    text += ")\n";
+  }
+  return text;
+}
+
+}  // namespace spillway
