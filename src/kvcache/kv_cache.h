@@ -1,0 +1,86 @@
+// KvCache: the keys and values of past tokens, laid out as the graphs read them,
+// and everything else that feeds a step: mask, positions, chunks.
+//
+// Layout (the graph contract): K transposed [kv_heads, head_dim, CL - AR], V
+// [kv_heads, CL - AR, head_dim], for each layer. Cached token t is column (row)
+// t. CL - AR depends on the graph, so changing from AR-N to AR-1 rearranges the
+// rows once; nothing else ever moves whole.
+
+#ifndef SPILLWAY_KVCACHE_KV_CACHE_H_
+#define SPILLWAY_KVCACHE_KV_CACHE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "graph/types.h"
+#include "spillway/status.h"
+
+namespace spillway {
+
+struct KvShape {
+  uint32_t layers = 0;
+  uint32_t kv_heads = 0;
+  uint32_t head_dim = 0;
+  uint32_t context_len = 0;
+  DType dtype = DType::kU8;  // kU8, kU16 or kF32
+};
+
+// Works on buffers of the executor, which outlive it: k[layer] and v[layer] are
+// the cache inputs of every graph, large enough for the largest CL - AR. Not
+// thread-safe.
+class KvCache {
+ public:
+  KvCache(KvShape shape, std::vector<std::byte*> k, std::vector<std::byte*> v);
+
+  const KvShape& shape() const { return shape_; }
+  // Tokens in the cache.
+  uint32_t size() const { return size_; }
+  uint32_t ar_len() const { return ar_len_; }
+
+  // The next step runs a graph with this AR length: rearranges the rows when it
+  // differs from the last. size() must be <= CL - ar_len.
+  void SetArLen(uint32_t ar_len);
+
+  // Appends the first `count` of the step's AR new tokens: k_new[layer]
+  // [kv_heads, head_dim, AR], v_new[layer] [kv_heads, AR, head_dim], AR the
+  // ar_len() of the step. Needs size() + count <= CL. When the current row length
+  // has no room, the rows are rearranged for AR-1 first. A cache with size() == CL
+  // is full: it feeds no further step, and its last token is not stored.
+  void Append(std::span<const std::byte* const> k_new, std::span<const std::byte* const> v_new,
+              uint32_t count);
+  // Forgets all tokens from `size` on. Nothing moves.
+  void Truncate(uint32_t size);
+
+ private:
+  KvShape shape_;
+  std::vector<std::byte*> k_, v_;
+  uint32_t size_ = 0;
+  uint32_t ar_len_ = 0;
+};
+
+// The mask [AR, CL] of a step with `past` cached tokens and `count` real rows:
+// row r < count sees columns 0..past-1 and CL-AR..CL-AR+r; a padded row sees
+// only its own column. kU16: 65535 sees, 0 hidden; kF32: 0 sees, kHiddenMask
+// hidden.
+inline constexpr float kHiddenMask = -255.0f;
+void FillMask(DType dtype, uint32_t ar_len, uint32_t context_len, uint32_t past, uint32_t count,
+              std::byte* mask);
+// Position ids [AR]: first + r for real rows, 0 for padded ones.
+void FillPositions(uint32_t ar_len, uint32_t first, uint32_t count, int32_t* positions);
+
+// One call of a graph.
+struct StepPlan {
+  bool prefill = false;  // the AR-N graph; otherwise the decode graph
+  uint32_t begin = 0, count = 0;  // tokens [begin, begin + count) of the prompt
+};
+// Splits a prompt of `tokens` tokens, with `past` tokens cached, into calls:
+// AR-N chunks (the last one padded) while past <= CL - N, decode calls after
+// that. `prefill_ar` is 0 when there is no prefill graph.
+std::vector<StepPlan> PlanPrompt(uint32_t tokens, uint32_t past, uint32_t prefill_ar,
+                                 uint32_t decode_ar, uint32_t context_len);
+
+}  // namespace spillway
+
+#endif  // SPILLWAY_KVCACHE_KV_CACHE_H_

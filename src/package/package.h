@@ -1,0 +1,154 @@
+// The package: what `compile` writes and `run` opens. A folder:
+//
+//   manifest.json    what it is, for which model, SoC and options; the size and
+//                    hash of every other file but report.json
+//   graphs.fb        the quantised, legalised graphs (FlatBuffers, graphs.fbs)
+//   weights.bin      the constants, each at a 64-byte boundary, as the graphs
+//                    say: Linear weights in kPackedN16K4, the rest row-major
+//   tokenizer.bin    TokenizerData
+//   context_<i>.bin  the vendor's context binary of shard i
+//   plain_<i>.bin    the same without weight sharing and SLC, which the x86
+//                    simulator can load (only when asked for)
+//   report.json      sizes, times and memory of the compile; not verified
+//
+// The format is written down in docs/package-format.md.
+
+#ifndef SPILLWAY_PACKAGE_PACKAGE_H_
+#define SPILLWAY_PACKAGE_PACKAGE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "graph/graph.h"
+#include "model/config.h"
+#include "model/tokenizer.h"
+#include "spillway/status.h"
+
+namespace spillway {
+
+inline constexpr int kPackageVersion = 1;
+inline constexpr char kPrefillGraphName[] = "prefill_forward";
+inline constexpr char kDecodeGraphName[] = "kv_forward";
+
+struct PackageFile {
+  std::string name;
+  uint64_t bytes = 0;
+  std::string hash;  // base/hash.h
+};
+
+// One context: the layers [first_layer, first_layer + num_layers).
+struct ShardInfo {
+  uint32_t first_layer = 0, num_layers = 0;
+  std::string context_file;  // empty when compiled without the vendor libraries
+  std::string plain_file;    // empty unless asked for
+  uint64_t spill_fill_bytes = 0;
+  uint64_t context_bytes = 0;
+  uint64_t weight_bytes = 0;  // of its graphs, shared ones once
+};
+
+struct PackageManifest {
+  int version = kPackageVersion;
+  std::string producer;  // "spillway 0.1.0"
+
+  // The model.
+  ModelConfig config;
+  std::string model_file;  // base name of the GGUF
+  std::string model_hash;
+
+  // The graphs.
+  std::string io_profile = "spillway";
+  std::string mode;  // "kv" (decode only), "hybrid"
+  uint32_t context_len = 0;
+  uint32_t prefill_ar_len = 0;  // 0 in mode kv
+  uint32_t decode_ar_len = 1;
+  std::string recipe;  // "16a8w"
+  DType kv_dtype = DType::kU8;
+  // Name of the constant [vocab, hidden], s8 per channel on axis 0, whose rows
+  // are the token embeddings (the output head's weight when tied).
+  std::string embedding_tensor;
+
+  // The target.
+  std::string soc;               // "SM8750"
+  std::string htp_options_json;  // one JSON object, as qnn/htp writes it
+  bool slc_allocator = false;
+  bool weight_sharing = false;
+  // What the vendor compiler said of itself: one JSON object, empty without it.
+  std::string vendor_json;
+
+  std::vector<ShardInfo> shards;
+  std::vector<PackageFile> files;
+
+  std::string ToJson() const;
+  // Checks types, ranges and that names are plain file names.
+  static Result<PackageManifest> FromJson(std::string_view text, const std::string& path);
+};
+
+// Fills a package folder and puts it in place at once. Not thread-safe.
+class PackageWriter {
+ public:
+  static Result<PackageWriter> Create(const std::string& path);
+
+  // graphs[shard] = the shard's graphs, in order. Writes graphs.fb and
+  // weights.bin; a constant that several tensors share (same ConstantData) is
+  // stored once. `extra` are constants that no graph uses (an untied embedding).
+  Status AddGraphs(const std::vector<std::vector<std::shared_ptr<const Graph>>>& graphs,
+                   const std::vector<Tensor>& extra);
+  Status AddTokenizer(const TokenizerData& data);
+  Status AddFile(const std::string& name, std::string_view contents);
+  // Where a child process may put a file named `name` of the package.
+  std::string PathOf(const std::string& name) const;
+
+  // Hashes the files, writes the manifest (its `files` are filled in here) and
+  // exchanges the folder with its place.
+  Status Commit(PackageManifest manifest);
+
+ private:
+  explicit PackageWriter(AtomicFolder folder) : folder_(std::move(folder)) {}
+  AtomicFolder folder_;
+};
+
+struct OpenOptions {
+  // Compare the hash of every file; sizes are compared in any case.
+  bool verify = true;
+};
+
+// An opened package. The files stay mapped while it lives. Const methods are
+// thread-safe.
+class Package {
+ public:
+  // Errors say which file is wrong, what was found and what was expected.
+  static Result<std::shared_ptr<const Package>> Open(const std::string& path,
+                                                     OpenOptions options = {});
+
+  const std::string& path() const { return path_; }
+  const PackageManifest& manifest() const { return manifest_; }
+  // The graph `name` of a shard; kNotFound lists those that exist. Constants
+  // point into the mapped weights and keep the mapping alive.
+  Result<std::shared_ptr<const Graph>> FindGraph(uint32_t shard, std::string_view name) const;
+  // The tensor that manifest().embedding_tensor names.
+  const Tensor& embedding() const { return embedding_; }
+  const TokenizerData& tokenizer_data() const { return tokenizer_; }
+  std::string PathOf(const std::string& name) const;
+  bool HasFile(const std::string& name) const;
+
+ private:
+  Package() = default;
+  std::string path_;
+  PackageManifest manifest_;
+  std::vector<std::vector<std::shared_ptr<const Graph>>> graphs_;
+  Tensor embedding_;
+  TokenizerData tokenizer_;
+};
+
+// Only the graphs and weights of a package folder that may still be in the
+// making (no manifest needed): what a compiling child process reads.
+Result<std::vector<std::vector<std::shared_ptr<const Graph>>>> ReadGraphs(
+    const std::string& folder);
+
+}  // namespace spillway
+
+#endif  // SPILLWAY_PACKAGE_PACKAGE_H_
