@@ -23,6 +23,8 @@ namespace spillway {
 // gives an empty span.
 class MappedFile {
  public:
+  // Only regular files. A file that another process cuts short while it is
+  // mapped makes reads of the lost part end this process (SIGBUS).
   static Result<MappedFile> Open(const std::string& path);
 
   MappedFile() = default;
@@ -45,11 +47,16 @@ class MappedFile {
   std::string path_;
 };
 
+// The whole contents: a regular file of at most 4 GiB, or a pipe or device of
+// at most 64 MiB (kInvalidArgument beyond). Map what is larger.
 Result<std::string> ReadFile(const std::string& path);
 
 // Writes a file under a temporary name beside `path`; Commit() flushes it to
 // disk and renames it over `path`. Without Commit() the destructor removes the
-// temporary file. Not thread-safe.
+// temporary file. The parent folder must exist; a folder, pipe or device at
+// `path` is refused. Small writes are gathered, so that a full disk may show at
+// a later Write() or at Commit(); after a failure every call fails the same
+// way. Not thread-safe.
 class AtomicFile {
  public:
   static Result<AtomicFile> Create(const std::string& path);
@@ -68,9 +75,13 @@ class AtomicFile {
 
  private:
   AtomicFile() = default;
+  Status WriteOut(std::span<const std::byte> bytes);
+  Status Flush();
+
   int fd_ = -1;
   uint64_t size_ = 0;
-  std::string path_, temporary_;
+  std::string path_, temporary_, buffer_;
+  Status error_;
 };
 
 Status WriteFileAtomically(const std::string& path, std::string_view contents);
@@ -79,7 +90,10 @@ Status WriteFileAtomically(const std::string& path, std::string_view contents);
 // exchanged with it, so that a reader sees the old or the new folder, never a
 // mixture. Without Commit() the destructor removes the temporary folder.
 // Creates missing parent folders. Create() removes abandoned temporary folders
-// of the same place whose process is gone.
+// of the same place whose process is gone. A path that exists and is no folder
+// is refused; whether a folder that is there may be lost is the caller's
+// decision. A link to a folder stays: the folder behind it is exchanged.
+// Commit() flushes every file to disk first. Not thread-safe.
 class AtomicFolder {
  public:
   static Result<AtomicFolder> Create(const std::string& path);
@@ -95,16 +109,17 @@ class AtomicFolder {
  private:
   AtomicFolder() = default;
   std::string path_, staging_;
+  int lock_fd_ = -1;
 };
 
-// "a" + "b" = "a/b".
+// "a" + "b" = "a/b"; an empty folder adds nothing.
 std::string JoinPath(std::string_view folder, std::string_view name);
-// The last component of a path.
+// The last component of a path; slashes at the end do not count. Empty for "/".
 std::string BaseName(std::string_view path);
 bool FileExists(const std::string& path);
 bool IsDirectory(const std::string& path);
 Result<uint64_t> FileSize(const std::string& path);
-// The names (not paths) in a folder, sorted.
+// The names (not paths) in a folder, sorted, without "." and "..".
 Result<std::vector<std::string>> ListFolder(const std::string& path);
 // Free bytes for an unprivileged user on the file system that holds `path` or,
 // when it does not exist yet, its nearest existing parent.

@@ -42,7 +42,7 @@ inline uint16_t FloatToHalf(float value) {
     return static_cast<uint16_t>(sign | 0x7c00u | (bits > 0x7f800000u ? 0x200u : 0u));
   }
   if (bits >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to infinity
-  if (bits < 0x33000001u) return sign;                                   // rounds to zero
+  if (bits < 0x33000001u) return sign;                                    // rounds to zero
   uint32_t exponent = bits >> 23;
   uint32_t mantissa = (bits & 0x7fffffu) | 0x800000u;
   uint32_t shift = 13;

@@ -25,6 +25,7 @@ class Hasher {
   ~Hasher();
   void Add(std::span<const std::byte> bytes);
   void Add(std::string_view text);
+  // May be followed by more Add().
   std::string Finish() const;
 
  private:

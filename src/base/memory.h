@@ -1,4 +1,4 @@
-// How much memory this process uses, in bytes.
+// How much memory processes use, and aligned blocks of it.
 
 #ifndef SPILLWAY_BASE_MEMORY_H_
 #define SPILLWAY_BASE_MEMORY_H_
@@ -9,18 +9,20 @@
 
 namespace spillway {
 
+// The resident memory of this process, in bytes, now and at its highest; 0 when
+// /proc cannot be read.
 uint64_t CurrentRssBytes();
 uint64_t PeakRssBytes();
 
 // Watches the resident memory of this process and all its descendants, summed,
-// every 20 ms on a thread of its own, until Stop() or destruction. Pages that
-// processes share are counted once a process (as /proc reports them), so the
-// figure is an upper bound.
+// every 20 ms on a thread of its own, until destruction. Pages that processes
+// share are counted once a process (as /proc reports them), so a sample is an
+// upper bound; a peak between two samples is missed.
 class MemoryWatch {
  public:
   MemoryWatch();
   ~MemoryWatch();
-  // The highest sum seen so far.
+  // The highest sum seen so far, now included.
   uint64_t peak_bytes() const;
 
  private:
@@ -28,7 +30,8 @@ class MemoryWatch {
   std::unique_ptr<Impl> impl_;
 };
 
-// A block of bytes aligned to 64, not initialised. Move-only.
+// A block of bytes aligned to 64, not initialised. Move-only. When there is not
+// enough memory (or size is 0), data() is null and size() is 0.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;

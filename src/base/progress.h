@@ -8,11 +8,7 @@
 #ifndef SPILLWAY_BASE_PROGRESS_H_
 #define SPILLWAY_BASE_PROGRESS_H_
 
-#include <atomic>
-#include <chrono>
 #include <memory>
-#include <mutex>
-#include <string>
 #include <string_view>
 
 namespace spillway {

@@ -4,20 +4,34 @@ namespace spillway {
 
 std::string_view StatusCodeName(StatusCode code) {
   switch (code) {
-    case StatusCode::kOk: return "ok";
-    case StatusCode::kInvalidArgument: return "invalid argument";
-    case StatusCode::kNotFound: return "not found";
-    case StatusCode::kCorruptData: return "corrupt data";
-    case StatusCode::kUnsupported: return "unsupported";
-    case StatusCode::kFailedPrecondition: return "failed precondition";
-    case StatusCode::kIo: return "input/output";
-    case StatusCode::kResourceExhausted: return "resource exhausted";
-    case StatusCode::kVendor: return "vendor library error";
-    case StatusCode::kVendorCrash: return "vendor library crash";
-    case StatusCode::kTimeout: return "timeout";
-    case StatusCode::kCancelled: return "cancelled";
-    case StatusCode::kCheckFailed: return "check failed";
-    case StatusCode::kInternal: return "internal";
+    case StatusCode::kOk:
+      return "ok";
+    case StatusCode::kInvalidArgument:
+      return "invalid argument";
+    case StatusCode::kNotFound:
+      return "not found";
+    case StatusCode::kCorruptData:
+      return "corrupt data";
+    case StatusCode::kUnsupported:
+      return "unsupported";
+    case StatusCode::kFailedPrecondition:
+      return "failed precondition";
+    case StatusCode::kIo:
+      return "input/output";
+    case StatusCode::kResourceExhausted:
+      return "resource exhausted";
+    case StatusCode::kVendor:
+      return "vendor library error";
+    case StatusCode::kVendorCrash:
+      return "vendor library crash";
+    case StatusCode::kTimeout:
+      return "timeout";
+    case StatusCode::kCancelled:
+      return "cancelled";
+    case StatusCode::kCheckFailed:
+      return "check failed";
+    case StatusCode::kInternal:
+      return "internal";
   }
   return "unknown";
 }

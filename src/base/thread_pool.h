@@ -4,7 +4,6 @@
 #define SPILLWAY_BASE_THREAD_POOL_H_
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 
 namespace spillway {
@@ -15,7 +14,7 @@ namespace spillway {
 class ThreadPool {
  public:
   // `threads` >= 1 counts the caller; 0 means the number of processors that
-  // this process may use.
+  // this process may use. At most 1024, and fewer when the system gives no more.
   explicit ThreadPool(size_t threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -23,14 +22,19 @@ class ThreadPool {
 
   size_t threads() const;
 
-  // Splits [0, count) into ranges of at least `grain` items and calls
-  // body(begin, end, thread) for each, thread in [0, threads()). Returns when
-  // all are done. `body` must not throw. No heap allocation.
+  // Splits [0, count) into ranges of at least `grain` items (one range when
+  // count < grain) and calls body(begin, end, thread) for each, thread in
+  // [0, threads()), 0 for the caller. Which thread takes which range varies; the
+  // ranges depend on count, grain and threads() only. Returns when all are done.
+  // `body` must not throw. No heap allocation.
   template <typename Body>
   void ParallelFor(size_t count, size_t grain, const Body& body) {
-    Run(count, grain, [](const void* context, size_t begin, size_t end, size_t thread) {
-      (*static_cast<const Body*>(context))(begin, end, thread);
-    }, &body);
+    Run(
+        count, grain,
+        [](const void* context, size_t begin, size_t end, size_t thread) {
+          (*static_cast<const Body*>(context))(begin, end, thread);
+        },
+        &body);
   }
 
  private:

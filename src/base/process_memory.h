@@ -1,0 +1,18 @@
+// Memory figures of any process, from /proc.
+
+#ifndef SPILLWAY_BASE_PROCESS_MEMORY_H_
+#define SPILLWAY_BASE_PROCESS_MEMORY_H_
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace spillway {
+
+// A field of /proc/<pid>/status in bytes: "VmRSS" (resident now), "VmHWM" (its
+// peak). Nothing when the process or its memory is gone.
+std::optional<uint64_t> ProcessMemoryBytes(int pid, std::string_view field);
+
+}  // namespace spillway
+
+#endif  // SPILLWAY_BASE_PROCESS_MEMORY_H_
