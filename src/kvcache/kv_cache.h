@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,7 +25,7 @@ struct KvShape {
   uint32_t kv_heads = 0;
   uint32_t head_dim = 0;
   uint32_t context_len = 0;
-  DType dtype = DType::kU8;  // kU8, kU16 or kF32
+  DType dtype = DType::kU8;  // 1, 2 or 4 bytes; the values are only moved
 };
 
 // Works on buffers of the executor, which outlive it: k[layer] and v[layer] are
@@ -40,7 +41,7 @@ class KvCache {
   uint32_t ar_len() const { return ar_len_; }
 
   // The next step runs a graph with this AR length: rearranges the rows when it
-  // differs from the last. size() must be <= CL - ar_len.
+  // differs from the last. 1 <= ar_len <= CL and size() <= CL - ar_len.
   void SetArLen(uint32_t ar_len);
 
   // Appends the first `count` of the step's AR new tokens: k_new[layer]
@@ -50,10 +51,14 @@ class KvCache {
   // is full: it feeds no further step, and its last token is not stored.
   void Append(std::span<const std::byte* const> k_new, std::span<const std::byte* const> v_new,
               uint32_t count);
-  // Forgets all tokens from `size` on. Nothing moves.
+  // Forgets all tokens from `size` on; size <= size(). Nothing moves.
   void Truncate(uint32_t size);
 
  private:
+  // Tokens whose values are in the buffers: a full cache lacks its last.
+  uint32_t stored() const;
+  void Rearrange(uint32_t ar_len);
+
   KvShape shape_;
   std::vector<std::byte*> k_, v_;
   uint32_t size_ = 0;
@@ -62,8 +67,8 @@ class KvCache {
 
 // The mask [AR, CL] of a step with `past` cached tokens and `count` real rows:
 // row r < count sees columns 0..past-1 and CL-AR..CL-AR+r; a padded row sees
-// only its own column. kU16: 65535 sees, 0 hidden; kF32: 0 sees, kHiddenMask
-// hidden.
+// only its own column. kU16: 65535 sees, 0 hidden; kF32 and kF16: 0 sees,
+// kHiddenMask hidden. Needs past <= CL - AR and count <= AR.
 inline constexpr float kHiddenMask = -255.0f;
 void FillMask(DType dtype, uint32_t ar_len, uint32_t context_len, uint32_t past, uint32_t count,
               std::byte* mask);
@@ -72,12 +77,22 @@ void FillPositions(uint32_t ar_len, uint32_t first, uint32_t count, int32_t* pos
 
 // One call of a graph.
 struct StepPlan {
-  bool prefill = false;  // the AR-N graph; otherwise the decode graph
+  bool prefill = false;           // the AR-N graph; otherwise the decode graph
   uint32_t begin = 0, count = 0;  // tokens [begin, begin + count) of the prompt
 };
-// Splits a prompt of `tokens` tokens, with `past` tokens cached, into calls:
-// AR-N chunks (the last one padded) while past <= CL - N, decode calls after
-// that. `prefill_ar` is 0 when there is no prefill graph.
+// AR lengths of a model's graphs; 0 where it has no such graph.
+struct StepSizes {
+  uint32_t prefill_ar = 0, decode_ar = 0, context_len = 0;
+};
+// The first call for the tokens [begin, begin + tokens) with `past` tokens
+// cached. A graph can run when past <= CL - AR. The decode graph takes what fits
+// in one of its calls (cheaper than a padded chunk) and whatever the prefill
+// graph has no room for; else a prefill chunk, padded when it is the last.
+// No value when tokens is 0 or no graph can run: the context is full.
+std::optional<StepPlan> PlanStep(uint32_t begin, uint32_t tokens, uint32_t past,
+                                 const StepSizes& sizes);
+// Splits a prompt of `tokens` tokens, with `past` tokens cached, into calls of
+// PlanStep. Covers less than all tokens when the context has no room for them.
 std::vector<StepPlan> PlanPrompt(uint32_t tokens, uint32_t past, uint32_t prefill_ar,
                                  uint32_t decode_ar, uint32_t context_len);
 

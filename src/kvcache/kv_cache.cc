@@ -1,0 +1,173 @@
+#include "kvcache/kv_cache.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+#include "base/float16.h"
+
+namespace spillway {
+namespace {
+
+// Moves the first `used` bytes of each of `rows` rows from rows of `old_stride`
+// bytes to rows of `new_stride` bytes in the same memory. Longer rows start with
+// the last, shorter ones with the first, so that no row is overwritten before it
+// has moved; one row may overlap itself.
+void MoveRows(std::byte* data, size_t rows, size_t used, size_t old_stride, size_t new_stride) {
+  if (used == 0 || old_stride == new_stride) return;
+  if (new_stride > old_stride) {
+    for (size_t row = rows; row-- > 1;) {
+      std::memmove(data + row * new_stride, data + row * old_stride, used);
+    }
+  } else {
+    for (size_t row = 1; row < rows; ++row) {
+      std::memmove(data + row * new_stride, data + row * old_stride, used);
+    }
+  }
+}
+
+template <typename T>
+void CopyStrided(const std::byte* from, std::byte* to, size_t rows, size_t count,
+                 size_t from_stride, size_t to_stride) {
+  const T* source = reinterpret_cast<const T*>(from);
+  T* target = reinterpret_cast<T*>(to);
+  for (size_t row = 0; row < rows; ++row) {
+    std::copy_n(source + row * from_stride, count, target + row * to_stride);
+  }
+}
+
+// Copies `count` elements of each row; strides in elements. Rows are often one
+// element long, hence the copies by type.
+void CopyRows(size_t element, const std::byte* from, std::byte* to, size_t rows, size_t count,
+              size_t from_stride, size_t to_stride) {
+  switch (element) {
+    case 1:
+      return CopyStrided<uint8_t>(from, to, rows, count, from_stride, to_stride);
+    case 2:
+      return CopyStrided<uint16_t>(from, to, rows, count, from_stride, to_stride);
+    default:
+      return CopyStrided<uint32_t>(from, to, rows, count, from_stride, to_stride);
+  }
+}
+
+template <typename T>
+void FillMaskOf(T sees, T hidden, uint32_t ar_len, uint32_t context_len, uint32_t past,
+                uint32_t count, std::byte* mask) {
+  T* row = reinterpret_cast<T*>(mask);
+  const uint32_t own = context_len - ar_len;  // column of the step's first token
+  for (uint32_t r = 0; r < ar_len; ++r, row += context_len) {
+    std::fill_n(row, context_len, hidden);
+    if (r < count) {
+      std::fill_n(row, past, sees);
+      std::fill_n(row + own, r + 1, sees);
+    } else {
+      row[own + r] = sees;
+    }
+  }
+}
+
+}  // namespace
+
+KvCache::KvCache(KvShape shape, std::vector<std::byte*> k, std::vector<std::byte*> v)
+    : shape_(shape), k_(std::move(k)), v_(std::move(v)) {
+  assert(k_.size() == shape_.layers && v_.size() == shape_.layers);
+}
+
+uint32_t KvCache::stored() const { return std::min(size_, shape_.context_len - 1); }
+
+void KvCache::Rearrange(uint32_t ar_len) {
+  const size_t element = DTypeSize(shape_.dtype);
+  const size_t old_row = (shape_.context_len - ar_len_) * element;
+  const size_t new_row = (shape_.context_len - ar_len) * element;
+  const size_t used = stored() * element;
+  const size_t dim = shape_.head_dim;
+  for (uint32_t layer = 0; layer < shape_.layers && used > 0; ++layer) {
+    MoveRows(k_[layer], shape_.kv_heads * dim, used, old_row, new_row);
+    MoveRows(v_[layer], shape_.kv_heads, used * dim, old_row * dim, new_row * dim);
+  }
+  ar_len_ = ar_len;
+}
+
+void KvCache::SetArLen(uint32_t ar_len) {
+  assert(ar_len >= 1 && ar_len <= shape_.context_len && size_ <= shape_.context_len - ar_len);
+  if (ar_len != ar_len_) Rearrange(ar_len);
+}
+
+void KvCache::Append(std::span<const std::byte* const> k_new,
+                     std::span<const std::byte* const> v_new, uint32_t count) {
+  assert(k_new.size() == shape_.layers && v_new.size() == shape_.layers);
+  assert(ar_len_ >= 1 && count <= ar_len_ && size_ + count <= shape_.context_len);
+  const size_t new_columns = ar_len_;
+  if (size_ + count > shape_.context_len - ar_len_ && ar_len_ != 1) Rearrange(1);
+
+  const size_t element = DTypeSize(shape_.dtype);
+  const size_t columns = shape_.context_len - ar_len_;
+  const size_t dim = shape_.head_dim;
+  const size_t begin = size_;
+  const size_t kept = std::min<size_t>(size_ + count, columns) - std::min<size_t>(size_, columns);
+  size_ += count;
+  if (kept == 0) return;
+  for (uint32_t layer = 0; layer < shape_.layers; ++layer) {
+    CopyRows(element, k_new[layer], k_[layer] + begin * element, shape_.kv_heads * dim, kept,
+             new_columns, columns);
+    CopyRows(element, v_new[layer], v_[layer] + begin * dim * element, shape_.kv_heads, kept * dim,
+             new_columns * dim, columns * dim);
+  }
+}
+
+void KvCache::Truncate(uint32_t size) {
+  assert(size <= size_);
+  size_ = size;
+}
+
+void FillMask(DType dtype, uint32_t ar_len, uint32_t context_len, uint32_t past, uint32_t count,
+              std::byte* mask) {
+  assert(ar_len <= context_len && past <= context_len - ar_len && count <= ar_len);
+  switch (dtype) {
+    case DType::kU16:
+      return FillMaskOf<uint16_t>(65535, 0, ar_len, context_len, past, count, mask);
+    case DType::kF16:
+      return FillMaskOf<uint16_t>(0, FloatToHalf(kHiddenMask), ar_len, context_len, past, count,
+                                  mask);
+    case DType::kF32:
+      return FillMaskOf<float>(0.0f, kHiddenMask, ar_len, context_len, past, count, mask);
+    default:
+      assert(false && "a mask is u16, f16 or f32");
+  }
+}
+
+void FillPositions(uint32_t ar_len, uint32_t first, uint32_t count, int32_t* positions) {
+  for (uint32_t r = 0; r < ar_len; ++r) {
+    positions[r] = r < count ? static_cast<int32_t>(first + r) : 0;
+  }
+}
+
+std::optional<StepPlan> PlanStep(uint32_t begin, uint32_t tokens, uint32_t past,
+                                 const StepSizes& sizes) {
+  const auto can_run = [&](uint32_t ar) {
+    return ar != 0 && ar <= sizes.context_len && past <= sizes.context_len - ar;
+  };
+  const bool decode = can_run(sizes.decode_ar), prefill = can_run(sizes.prefill_ar);
+  if (tokens == 0 || (!decode && !prefill)) return std::nullopt;
+  StepPlan step;
+  step.prefill = prefill && !(decode && tokens <= sizes.decode_ar);
+  step.begin = begin;
+  step.count = std::min(tokens, step.prefill ? sizes.prefill_ar : sizes.decode_ar);
+  return step;
+}
+
+std::vector<StepPlan> PlanPrompt(uint32_t tokens, uint32_t past, uint32_t prefill_ar,
+                                 uint32_t decode_ar, uint32_t context_len) {
+  const StepSizes sizes = {prefill_ar, decode_ar, context_len};
+  std::vector<StepPlan> plan;
+  uint32_t begin = 0;
+  while (const std::optional<StepPlan> step =
+             PlanStep(begin, tokens - begin, past + begin, sizes)) {
+    plan.push_back(*step);
+    begin += step->count;
+  }
+  return plan;
+}
+
+}  // namespace spillway
