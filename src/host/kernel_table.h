@@ -1,0 +1,108 @@
+// The processor-specific functions behind the kernels, one table a target.
+
+#ifndef SPILLWAY_HOST_KERNEL_TABLE_H_
+#define SPILLWAY_HOST_KERNEL_TABLE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "graph/types.h"
+#include "host/dispatch.h"
+#include "host/quant_math.h"
+
+namespace spillway::host {
+
+// Exact integer products. Activations are first rewritten to the form that the
+// target multiplies ("prepared"): a prepared value is q - PreparedBase(dtype).
+struct IntegerProducts {
+  // Linear: bytes of one prepared row of k values.
+  size_t (*linear_row_bytes)(DType dtype, size_t k);
+  // Linear: what `prepare_linear_row` subtracts from each q.
+  int32_t (*linear_base)(DType dtype);
+  void (*prepare_linear_row)(const std::byte* x, DType dtype, size_t k, std::byte* prepared);
+  // sums[r * blocks * 16 + c] = sum over k of prepared(r, k) * w(c, k), for `rows`
+  // prepared rows, `row_bytes` apart, and `blocks` consecutive blocks of 16
+  // channels in kPackedN16K4 (each k_groups * 64 bytes). k_groups = ceil(k / 4),
+  // at most kMaxLinearGroups.
+  void (*linear)(const std::byte* prepared, size_t row_bytes, size_t rows, DType dtype,
+                 const int8_t* weights, size_t k_groups, size_t blocks, double* sums);
+
+  // MatMul: sums[r * n + c] = sum over k of a[r * a_stride + k] * b(k, c) for
+  // columns c in [0, n) of b, whose rows are `ldb` elements apart; b's values are
+  // q - MatMulBase(dtype). a has an even a_stride >= k, zero-padded to an even
+  // length. `scratch` holds MatMulScratchBytes(k).
+  void (*matmul)(const int16_t* a, size_t a_stride, size_t rows, const std::byte* b, DType b_dtype,
+                 size_t ldb, size_t k, size_t n, std::byte* scratch, double* sums);
+};
+
+// 32-bit sums of 255 * 128 products cannot overflow up to here.
+inline constexpr size_t kMaxLinearGroups = 16384;  // K = 65536
+
+// Values that `matmul` gives a and b: a's rows are s16.
+inline int32_t MatMulBaseA(DType dtype) { return dtype == DType::kU16 ? 32768 : 0; }
+inline int32_t MatMulBaseB(DType dtype) { return dtype == DType::kS16 ? -32768 : 0; }
+// Columns that the widest target takes at once.
+inline constexpr size_t kMatMulMaxLanes = 16;
+inline size_t MatMulScratchBytes(size_t k) { return k * kMatMulMaxLanes * sizeof(uint16_t); }
+
+// Elementwise loops. The doubles hold exact integers or steps (quant_math.h); no
+// function fuses a multiplication with an addition, so all targets agree.
+struct VectorOps {
+  // out[i] = q[i] + offset.
+  void (*load)(const std::byte* in, DType dtype, size_t n, int32_t offset, double* out);
+  // Quantises steps[i] and stores it.
+  void (*store)(const double* steps, size_t n, const OutputSpec& spec, std::byte* out);
+  // a[i] *= f.
+  void (*scale)(double* a, double f, size_t n);
+  // a[i] = f * (a[i] * b[i]).
+  void (*multiply)(double* a, const double* b, double f, size_t n);
+  // a[i] = fa * a[i] + fb * b[i].
+  void (*add)(double* a, double fa, const double* b, double fb, size_t n);
+  // out[i] = fc * (a[i] * c[i]) + fs * (b[i] * s[i]).
+  void (*rotate)(const double* a, const double* b, const double* c, const double* s, double fc,
+                 double fs, size_t n, double* out);
+  // a[i] = (a[i] + correction[i]) * factor[i].
+  void (*finish_linear)(double* a, const double* correction, const double* factor, size_t n);
+  double (*sum_squares)(const double* a, size_t n);  // of exact integers
+  double (*sum)(const double* a, size_t n);          // of exact integers
+  double (*max)(const double* a, size_t n);          // n >= 1
+
+  // f32. Sums are in a fixed order of the target; results differ between targets
+  // by rounding only.
+  float (*dot_f32)(const float* a, const float* b, size_t n);
+  void (*add_f32)(const float* a, const float* b, size_t n, float* out);
+  void (*multiply_f32)(const float* a, const float* b, size_t n, float* out);
+  void (*multiply_add_f32)(float a, const float* b, size_t n, float* out);  // out += a * b
+  void (*silu_f32)(const float* x, size_t n, float* out);
+  void (*gelu_tanh_f32)(const float* x, size_t n, float* out);
+  void (*rms_norm_f32)(const float* x, const float* gamma, float epsilon, size_t n, float* out);
+  void (*softmax_f32)(const float* x, size_t n, float* out);
+  // out = fa * a * c + fs * b * s with fs = 1 or -1.
+  void (*rotate_f32)(const float* a, const float* b, const float* c, const float* s, float fs,
+                     size_t n, float* out);
+};
+
+struct KernelTable {
+  CpuTarget target = CpuTarget::kScalar;
+  const IntegerProducts* products = nullptr;
+  const VectorOps* vectors = nullptr;
+};
+
+// The integer products of each target that the build has (kernels_*.cc).
+const IntegerProducts& ScalarProducts();
+#if defined(__x86_64__)
+const IntegerProducts& Sse4Products();
+const IntegerProducts& Avx2Products();
+const IntegerProducts& Avx512Products();
+const IntegerProducts& Avx512VnniProducts();
+#elif defined(__aarch64__)
+const IntegerProducts& NeonProducts();
+#endif
+// Plain loops for kScalar (vector_ops_scalar.cc), Highway for the others
+// (vector_ops.cc).
+const VectorOps& ScalarVectorOps();
+const VectorOps& HighwayVectorOps(CpuTarget target);
+
+}  // namespace spillway::host
+
+#endif  // SPILLWAY_HOST_KERNEL_TABLE_H_
