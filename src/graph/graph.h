@@ -112,6 +112,9 @@ enum class OpType : uint8_t {
 };
 
 std::string_view OpTypeName(OpType type);  // "Linear"
+// True for operations that copy integers: the output has the first input's
+// encoding and type.
+bool KeepsEncoding(OpType type);
 
 struct OpAttributes {
   float epsilon = 0.0f;        // kRmsNorm

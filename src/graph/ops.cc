@@ -113,6 +113,19 @@ Result<Shape> TileShape(const std::vector<Shape>& in, const std::vector<uint32_t
 
 std::string_view OpTypeName(OpType type) { return FactsOf(type).name; }
 
+bool KeepsEncoding(OpType type) {
+  switch (type) {
+    case OpType::kReshape:
+    case OpType::kTranspose:
+    case OpType::kGather:
+    case OpType::kConcat:
+    case OpType::kTile:
+      return true;
+    default:
+      return false;
+  }
+}
+
 Result<Shape> InferShape(OpType type, const std::vector<Shape>& in,
                          const OpAttributes& attributes) {
   const OpFacts& facts = FactsOf(type);

@@ -5,20 +5,6 @@
 namespace spillway {
 namespace {
 
-// Operations that copy integers and so cannot change an encoding.
-bool KeepsEncoding(OpType type) {
-  switch (type) {
-    case OpType::kReshape:
-    case OpType::kTranspose:
-    case OpType::kGather:
-    case OpType::kConcat:
-    case OpType::kTile:
-      return true;
-    default:
-      return false;
-  }
-}
-
 Status CheckTensor(const Tensor& tensor) {
   if (tensor.shape.empty() || NumElements(tensor.shape) == 0) {
     return InvalidArgumentError(

@@ -1,0 +1,53 @@
+// Calibration: runs the float graph on text and records the range of every
+// tensor.
+
+#ifndef SPILLWAY_QUANTIZE_CALIBRATE_H_
+#define SPILLWAY_QUANTIZE_CALIBRATE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/progress.h"
+#include "base/thread_pool.h"
+#include "decoder/decoder.h"
+#include "model/chat_template.h"
+#include "model/tokenizer.h"
+#include "spillway/status.h"
+
+namespace spillway {
+
+struct Range {
+  float min = 0.0f, max = 0.0f;
+  void Include(float value_min, float value_max);
+};
+// By tensor name. Tensors that copy another's integers are not in it.
+using TensorRanges = std::map<std::string, Range>;
+
+// Windows of tokens, each the start of a sequence of its own.
+using TokenWindows = std::vector<std::vector<uint32_t>>;
+
+// The text that calibration uses unless the user gives another. Our own.
+std::string_view DefaultCalibrationText();
+
+// Cuts `text` into windows of at most `window` tokens, at most `token_limit` in
+// all. Windows alternate between plain text and, when the model has a chat
+// template, a conversation made of the text's paragraphs, so that special tokens
+// and the first-token behaviour are seen both ways. Deterministic.
+// kInvalidArgument when the text has fewer than 16 tokens.
+Result<TokenWindows> MakeCalibrationWindows(const Tokenizer& tokenizer,
+                                            const ChatTemplate* chat_template,
+                                            std::string_view text, uint32_t window,
+                                            uint32_t token_limit);
+
+// Runs every window through the float graph (AR = window length, empty cache)
+// and takes the minimum and maximum of each tensor. A value that is not finite
+// is kCorruptData and names the tensor.
+Result<TensorRanges> Calibrate(Decoder& decoder, const TokenWindows& windows, ThreadPool* pool,
+                               Progress* progress);
+
+}  // namespace spillway
+
+#endif  // SPILLWAY_QUANTIZE_CALIBRATE_H_

@@ -1,0 +1,28 @@
+// Weight quantisation: float matrices to packed integers with encodings.
+
+#ifndef SPILLWAY_QUANTIZE_WEIGHTS_H_
+#define SPILLWAY_QUANTIZE_WEIGHTS_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "base/thread_pool.h"
+#include "graph/graph.h"
+
+namespace spillway {
+
+struct QuantizedMatrix {
+  std::shared_ptr<const ConstantData> data;  // s8, kPackedN16K4
+  Encoding encoding;                         // per channel, axis 0
+  float min = 0.0f, max = 0.0f;              // of the float values
+};
+
+// Quantises the rows of an f32 matrix [rows, cols] (read through ReadRows or
+// bytes()) symmetrically, round to nearest, ties to even: scale_n = max|w_n| /
+// (2^(bits-1) - 1), so -128 (or -8) never appears. A row of zeros gets scale 1.
+QuantizedMatrix QuantizeMatrix(const ConstantData& matrix, uint32_t rows, uint32_t cols,
+                               uint8_t bits, ThreadPool* pool);
+
+}  // namespace spillway
+
+#endif  // SPILLWAY_QUANTIZE_WEIGHTS_H_
