@@ -1,0 +1,104 @@
+#include "base/memory.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "base/process_memory.h"
+
+namespace spillway {
+namespace {
+
+constexpr size_t kBlock = 64 << 20;
+
+TEST(MemoryTest, ResidentMemoryFollowsUse) {
+  const uint64_t before = CurrentRssBytes();
+  EXPECT_GT(before, 0u);
+  {
+    const AlignedBuffer block(kBlock);
+    std::memset(block.data(), 1, block.size());
+    EXPECT_GE(CurrentRssBytes(), before + kBlock * 9 / 10);
+  }
+  EXPECT_GE(PeakRssBytes(), before + kBlock * 9 / 10);
+}
+
+TEST(MemoryTest, OtherProcessesAndOnesThatAreGone) {
+  EXPECT_GT(ProcessMemoryBytes(getppid(), "VmRSS").value_or(0), 0u);
+  EXPECT_EQ(ProcessMemoryBytes(getpid(), "VmNone"), std::nullopt);
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  siginfo_t info;
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_EQ(ProcessMemoryBytes(child, "VmRSS"), std::nullopt);  // a zombie has none
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(ProcessMemoryBytes(child, "VmRSS"), std::nullopt);
+}
+
+TEST(MemoryWatchTest, RemembersAPeakThatIsOver) {
+  MemoryWatch watch;
+  const uint64_t before = watch.peak_bytes();
+  EXPECT_GE(before, CurrentRssBytes() / 2);
+  {
+    const AlignedBuffer block(kBlock);
+    std::memset(block.data(), 1, block.size());
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  }
+  EXPECT_GE(watch.peak_bytes(), before + kBlock / 2);
+}
+
+// A grandchild that outlives nothing: both are gone when the test ends.
+TEST(MemoryWatchTest, CountsDescendants) {
+  MemoryWatch watch;
+  const uint64_t before = watch.peak_bytes();
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const pid_t grandchild = fork();
+    if (grandchild == 0) {
+      const AlignedBuffer block(kBlock);
+      std::memset(block.data(), 1, block.size());
+      usleep(400000);
+      _exit(0);
+    }
+    waitpid(grandchild, nullptr, 0);
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_GE(watch.peak_bytes(), before + kBlock * 9 / 10);
+}
+
+TEST(AlignedBufferTest, AlignmentAndMoves) {
+  for (const size_t size : {1, 63, 64, 65, 100000}) {
+    AlignedBuffer block(size);
+    ASSERT_NE(block.data(), nullptr);
+    EXPECT_EQ(block.size(), size);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(block.data()) % 64, 0u);
+    std::memset(block.data(), 7, size);
+    std::byte* const data = block.data();
+    AlignedBuffer moved(std::move(block));
+    EXPECT_EQ(moved.data(), data);
+    AlignedBuffer assigned(3);
+    assigned = std::move(moved);
+    EXPECT_EQ(assigned.data(), data);
+    EXPECT_EQ(assigned.size(), size);
+  }
+  EXPECT_EQ(AlignedBuffer(0).data(), nullptr);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they end the process
+TEST(AlignedBufferTest, NotEnoughMemory) {
+  const AlignedBuffer block(SIZE_MAX / 2);
+  EXPECT_EQ(block.data(), nullptr);
+  EXPECT_EQ(block.size(), 0u);
+  EXPECT_EQ(AlignedBuffer(SIZE_MAX).data(), nullptr);
+}
+#endif
+
+}  // namespace
+}  // namespace spillway
