@@ -1,0 +1,116 @@
+// Compile: a GGUF file to a package.
+
+#ifndef SPILLWAY_COMPILE_H_
+#define SPILLWAY_COMPILE_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "spillway/options.h"
+#include "spillway/status.h"
+
+namespace spillway {
+
+// Whether to make context binaries with the vendor's compiler.
+enum class HtpBuild {
+  kAuto,  // when the vendor libraries are found; otherwise say so and go on
+  kOn,    // fail without them
+  kOff,   // a package for the host only
+};
+
+struct CompileOptions {
+  std::string model_path;
+  std::string output_path;  // the package folder; replaced as a whole
+
+  // "hybrid": prefill_forward with prefill_ar_len tokens a call and kv_forward
+  // with one; "kv": kv_forward only.
+  std::string mode = "hybrid";
+  uint32_t prefill_ar_len = 32;
+  uint32_t context_len = 512;  // columns of the attention mask
+  std::string io_profile = "spillway";
+
+  std::string recipe = "16a8w";
+  uint32_t kv_bits = 8;           // 8 or 16
+  std::string calib_text_path;    // empty: the built-in text
+  uint32_t calib_tokens = 2048;   // at most so many
+
+  HtpBuild htp_build = HtpBuild::kAuto;
+  HtpOptions htp;
+  std::string qnn_lib_dir;        // empty: SPILLWAY_QNN_LIB_DIR, then .deps/
+  bool with_simulator = false;    // also a plain context that the x86 simulator can load
+  bool in_process = false;        // run the vendor library in this process
+  double vendor_timeout_s = 3600;  // for one context; then its process is killed
+
+  uint32_t threads = 0;  // 0: all processors
+};
+
+struct GraphReport {
+  std::string name;
+  uint64_t spill_bytes = 0, fill_bytes = 0, read_bytes = 0, write_bytes = 0;  // DDR, a call
+  double finalize_s = 0;
+  uint64_t spill_fill_buffer_bytes = 0;
+  uint64_t vtcm_bytes = 0;
+  uint64_t nodes = 0;  // vendor nodes
+  // The vendor's estimate of one call in microseconds; 0 where the SoC has none.
+  double estimate_us = 0;
+  // What the SLC allocator said of this graph: "", "allocated", "nothing to keep".
+  std::string slc;
+};
+
+struct ShardReport {
+  uint64_t spill_fill_bytes = 0;
+  uint64_t context_bytes = 0;
+  uint64_t weight_bytes = 0;
+  std::vector<GraphReport> graphs;
+};
+
+struct CompileReport {
+  std::string package_path;
+  std::string soc;
+  std::vector<std::string> graphs;
+  std::vector<ShardReport> shards;
+  // Why there is no context binary; empty when there is one.
+  std::string htp_left_out;
+  std::string vendor_build_id;
+  double wall_s = 0, calibrate_s = 0, quantize_s = 0, write_s = 0;
+  double vendor_s = 0;           // everything in the vendor's process
+  double vendor_finalize_s = 0;  // inside its graphFinalize
+  uint64_t peak_rss_bytes = 0;   // this process and its children, summed
+  uint64_t package_bytes = 0;
+
+  std::string ToJson() const;  // one object
+  std::string ToText() const;  // for people
+};
+
+// What a compile would need, without doing it.
+struct CompileEstimate {
+  std::string model_name, architecture, soc;
+  uint64_t parameters = 0;
+  uint64_t weight_bytes = 0;    // quantised, in the package
+  uint64_t context_bytes = 0;   // of the context binaries, all
+  uint64_t package_bytes = 0;
+  uint64_t kv_cache_bytes = 0;
+  uint64_t peak_rss_bytes = 0;  // of the compile
+  double wall_s = 0;
+  std::string ToJson() const;
+  std::string ToText() const;
+};
+
+// Called with what is being done and the fraction of it that is done (negative:
+// unknown). May be called from several threads, one at a time.
+using ProgressCallback = std::function<void(std::string_view stage, double fraction)>;
+
+// Compiles. Blocks; may be called from several threads for different outputs.
+// On failure nothing is left at or beside the output path.
+Result<CompileReport> Compile(const CompileOptions& options,
+                              const ProgressCallback& progress = nullptr);
+
+// Checks the options and the model like Compile and says what it would take.
+Result<CompileEstimate> EstimateCompile(const CompileOptions& options);
+
+}  // namespace spillway
+
+#endif  // SPILLWAY_COMPILE_H_

@@ -1,0 +1,42 @@
+// Lowering: one legalised operation to one vendor node.
+//
+// The table (vendor operator names in brackets; operands in the same order):
+//
+//   Linear [Conv2d]           x [1, 1, R, K] as NHWC; weights transposed to
+//                             [1, 1, K, N], channel axis 3; stride 1, no padding
+//   MatMul [MatMul]           no transposes
+//   Add, Mul                  [ElementWiseAdd, ElementWiseMultiply]
+//   Silu                      [Sigmoid, ElementWiseMultiply]: the vendor fuses the
+//                             two without rounding in between
+//   GeluTanh [Gelu]
+//   RmsNorm [RmsNorm]         with a zero s32 beta (libraries before 2.49 want one)
+//   Softmax [Softmax]
+//   RotaryEmbedding           [RotaryEmbedding], halves rotated; the rotated width
+//                             only when it is not the whole head
+//   Gather, Reshape, Transpose, Concat, Tile, Convert  by the same names
+
+#ifndef SPILLWAY_QNN_LOWER_LOWER_H_
+#define SPILLWAY_QNN_LOWER_LOWER_H_
+
+#include <cstdint>
+
+#include "graph/graph.h"
+#include "qnn/api/manager.h"
+#include "spillway/status.h"
+
+namespace spillway::qnn {
+
+struct LowerResult {
+  uint64_t nodes = 0;         // vendor nodes added
+  uint64_t weight_bytes = 0;  // static data handed over
+};
+
+// Adds every tensor and node of `graph` (legalised, quantised) to the vendor
+// graph, which is not finalised. Each node is validated; the error names the
+// node, its type and the types of its tensors. Weights are unpacked one at a
+// time and copied by the vendor.
+Result<LowerResult> LowerGraph(const spillway::Graph& graph, Graph* vendor_graph);
+
+}  // namespace spillway::qnn
+
+#endif  // SPILLWAY_QNN_LOWER_LOWER_H_
