@@ -1,0 +1,187 @@
+#include "qnn/api/vendor_log.h"
+
+#include <cstdio>
+#include <deque>
+#include <mutex>
+#include <utility>
+
+#include "base/log.h"
+#include "qnn/api/errors.h"
+#include "qnn/api/handle_counts.h"
+
+namespace spillway::qnn {
+
+struct VendorLog::Shared {
+  void AddText(abi::LogLevel level, std::string_view text);
+  void AddLine(abi::LogLevel level, std::string_view line);
+
+  mutable std::mutex mutex;
+  LogSink sink;
+  LogReader reader;
+  std::function<void(std::string_view, double)> progress;
+  double last_fraction = -1;
+  uint64_t problems_seen = 0;
+  std::deque<std::string> problems;  // the last kProblems of problems_seen
+};
+
+namespace {
+
+constexpr size_t kProblems = 8;
+
+using SharedLog = void;  // the slots hold VendorLog::Shared, which is private
+struct Slot {
+  std::mutex mutex;
+  bool taken = false;
+  std::shared_ptr<SharedLog> shared;
+  void (*add)(SharedLog*, abi::LogLevel, std::string_view) = nullptr;
+};
+Slot slots[VendorLog::kMost];
+
+// One vendor message; formatted here because the arguments die with the call.
+void Receive(Slot& slot, abi::LogLevel level, const char* format, va_list arguments) {
+  if (format == nullptr) return;
+  char buffer[1024];
+  va_list copy;
+  va_copy(copy, arguments);
+  const int length = std::vsnprintf(buffer, sizeof(buffer), format, arguments);
+  std::string large;
+  std::string_view text;
+  if (length >= static_cast<int>(sizeof(buffer))) {
+    large.resize(static_cast<size_t>(length) + 1);
+    std::vsnprintf(large.data(), large.size(), format, copy);
+    text = std::string_view(large).substr(0, static_cast<size_t>(length));
+  } else if (length > 0) {
+    text = std::string_view(buffer, static_cast<size_t>(length));
+  }
+  va_end(copy);
+  std::shared_ptr<SharedLog> shared;
+  void (*add)(SharedLog*, abi::LogLevel, std::string_view) = nullptr;
+  {
+    const std::lock_guard lock(slot.mutex);
+    shared = slot.shared;
+    add = slot.add;
+  }
+  if (shared != nullptr) add(shared.get(), level, text);
+}
+
+template <int kSlot>
+void Callback(const char* format, abi::LogLevel level, uint64_t, va_list arguments) {
+  Receive(slots[kSlot], level, format, arguments);
+}
+
+template <int... kSlots>
+abi::LogCallback CallbackOf(int slot, std::integer_sequence<int, kSlots...>) {
+  static constexpr abi::LogCallback kCallbacks[] = {Callback<kSlots>...};
+  return kCallbacks[slot];
+}
+
+int TakeSlot() {
+  for (int i = 0; i < VendorLog::kMost; ++i) {
+    const std::lock_guard lock(slots[i].mutex);
+    if (slots[i].taken) continue;
+    slots[i].taken = true;
+    return i;
+  }
+  return -1;
+}
+
+}  // namespace
+
+void VendorLog::Shared::AddText(abi::LogLevel level, std::string_view text) {
+  const std::lock_guard lock(mutex);
+  while (!text.empty()) {
+    const size_t end = text.find_first_of("\r\n");
+    const std::string_view line = text.substr(0, end);
+    if (!line.empty()) AddLine(level, line);
+    if (end == std::string_view::npos) break;
+    text.remove_prefix(end + 1);
+  }
+}
+
+void VendorLog::Shared::AddLine(abi::LogLevel level, std::string_view line) {
+  reader.AddLine(level, line);
+  if (level <= abi::kLogWarn && !LogReader::IsHarmless(line)) {
+    ++problems_seen;
+    problems.emplace_back(line);
+    if (problems.size() > kProblems) problems.pop_front();
+  }
+  if (sink) sink(level, line);
+  if (progress && reader.prepare_fraction() != last_fraction) {
+    last_fraction = reader.prepare_fraction();
+    progress(reader.stage(), last_fraction);
+  }
+}
+
+VendorLog::VendorLog(std::shared_ptr<const Library> library, std::shared_ptr<Shared> shared)
+    : library_(std::move(library)), shared_(std::move(shared)) {}
+
+Result<std::shared_ptr<VendorLog>> VendorLog::Create(std::shared_ptr<const Library> library,
+                                                     abi::LogLevel level, LogSink sink) {
+  auto shared = std::make_shared<Shared>();
+  shared->sink = std::move(sink);
+  std::shared_ptr<VendorLog> log(new VendorLog(std::move(library), shared));
+  log->slot_ = TakeSlot();
+  if (log->slot_ < 0) {
+    return ResourceExhaustedError("too many vendor logs at once: the process has room for " +
+                                  std::to_string(kMost) + ". Free one first.");
+  }
+  {
+    Slot& slot = slots[log->slot_];
+    const std::lock_guard lock(slot.mutex);
+    slot.shared = shared;
+    slot.add = [](SharedLog* target, abi::LogLevel line_level, std::string_view text) {
+      static_cast<Shared*>(target)->AddText(line_level, text);
+    };
+  }
+  const abi::LogCallback callback =
+      CallbackOf(log->slot_, std::make_integer_sequence<int, kMost>());
+  const abi::Error error = log->library().fn().log_create(callback, level, &log->handle_);
+  if (error != 0) {
+    log->handle_ = nullptr;
+    return VendorFailure("creating the vendor's log", error, {});
+  }
+  CountCreated(HandleKind::kLog);
+  return log;
+}
+
+VendorLog::~VendorLog() {
+  if (handle_ != nullptr) {
+    const abi::Error error = library().fn().log_free(handle_);
+    if (error == 0) {
+      CountFreed(HandleKind::kLog);
+    } else {
+      Log(LogLevel::kWarning, "freeing the vendor's log: {}", DescribeError(error));
+    }
+  }
+  if (slot_ < 0) return;
+  const std::lock_guard lock(slots[slot_].mutex);
+  slots[slot_].shared.reset();
+  slots[slot_].taken = false;
+}
+
+LogFacts VendorLog::facts() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->reader.facts();
+}
+
+void VendorLog::SetPrepareProgress(std::function<void(std::string_view, double)> progress) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->progress = std::move(progress);
+  shared_->last_fraction = shared_->reader.prepare_fraction();
+}
+
+uint64_t VendorLog::Mark() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->problems_seen;
+}
+
+std::vector<std::string> VendorLog::ProblemsSince(uint64_t mark) const {
+  const std::lock_guard lock(shared_->mutex);
+  const uint64_t first_kept = shared_->problems_seen - shared_->problems.size();
+  const size_t skip = mark > first_kept ? static_cast<size_t>(mark - first_kept) : 0;
+  std::vector<std::string> lines;
+  for (size_t i = skip; i < shared_->problems.size(); ++i) lines.push_back(shared_->problems[i]);
+  return lines;
+}
+
+}  // namespace spillway::qnn

@@ -1,0 +1,247 @@
+#include "qnn/htp/options.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdlib>
+
+#include "qnn/htp/abi_htp.h"
+
+namespace spillway::qnn::htp {
+namespace {
+
+struct ModeName {
+  PerformanceMode mode;
+  std::string_view name;
+};
+constexpr ModeName kModes[] = {
+    {PerformanceMode::kDefault, "default"},
+    {PerformanceMode::kBurst, "burst"},
+    {PerformanceMode::kSustainedHighPerformance, "sustained_high_performance"},
+    {PerformanceMode::kHighPerformance, "high_performance"},
+    {PerformanceMode::kBalanced, "balanced"},
+    {PerformanceMode::kLowBalanced, "low_balanced"},
+    {PerformanceMode::kHighPowerSaver, "high_power_saver"},
+    {PerformanceMode::kPowerSaver, "power_saver"},
+    {PerformanceMode::kLowPowerSaver, "low_power_saver"},
+    {PerformanceMode::kExtremePowerSaver, "extreme_power_saver"},
+};
+
+Status OutOfRange(std::string_view name, uint64_t value, std::string_view allowed) {
+  return InvalidArgumentError(
+      fmt::format("HTP option {} is {}, expected {}", name, value, allowed));
+}
+
+Status CheckAgainstSoc(const HtpOptions& options, const Soc& soc) {
+  if (!soc.prepares) {
+    return UnsupportedError(fmt::format(
+        "SoC {} (architecture v{}): the vendor's compiler knows it but cannot prepare graphs for "
+        "it",
+        soc.name, soc.arch));
+  }
+  if (options.vtcm_mb > soc.vtcm_mb) {
+    return OutOfRange("vtcm_mb", options.vtcm_mb,
+                      fmt::format("0 (all) to {}, the VTCM of {}", soc.vtcm_mb, soc.name));
+  }
+  if (options.precision == Precision::kFp16 && !soc.fp16) {
+    return UnsupportedError(fmt::format(
+        "HTP option precision is fp16, but {} has no 16-bit floats; use quantized", soc.name));
+  }
+  return OkStatus();
+}
+
+template <typename T>
+std::optional<T> ParseWhole(const std::string& text) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value);
+  if (text.empty() || parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
+  return value;
+}
+
+// `kept` is the text with the lifetime of the list.
+abi::Scalar FinalizeScalar(const std::string& text, const char* kept) {
+  abi::Scalar scalar = {};
+  if (text == "true" || text == "false") {
+    scalar.data_type = abi::DataType::kBool8;
+    scalar.b8 = text == "true" ? 1 : 0;
+  } else if (const auto unsigned_value = ParseWhole<uint32_t>(text)) {
+    scalar.data_type = abi::DataType::kUint32;
+    scalar.u32 = *unsigned_value;
+  } else if (const auto signed_value = ParseWhole<int32_t>(text)) {
+    scalar.data_type = abi::DataType::kInt32;
+    scalar.i32 = *signed_value;
+  } else if (const auto real = ParseWhole<float>(text)) {
+    scalar.data_type = abi::DataType::kFloat32;
+    scalar.f32 = *real;
+  } else {
+    scalar.data_type = abi::DataType::kString;
+    scalar.text = kept;
+  }
+  return scalar;
+}
+
+abi::HtpGraphConfig& AddGraphOption(GraphConfigs& configs, abi::HtpGraphOption option) {
+  auto& config = configs.AddCustom<abi::HtpGraphConfig>(abi::kGraphCustom);
+  config.option = option;
+  return config;
+}
+
+void AddOptimization(GraphConfigs& configs, abi::HtpOptimization type, float value) {
+  AddGraphOption(configs, abi::kHtpGraphOptimization).optimization = {type, value};
+}
+
+}  // namespace
+
+std::string_view PerformanceModeName(PerformanceMode mode) {
+  for (const ModeName& one : kModes) {
+    if (one.mode == mode) return one.name;
+  }
+  return "unknown";
+}
+
+Result<PerformanceMode> ParsePerformanceMode(std::string_view name) {
+  std::string known;
+  for (const ModeName& one : kModes) {
+    if (one.name == name) return one.mode;
+    known += known.empty() ? "" : ", ";
+    known += one.name;
+  }
+  return InvalidArgumentError(
+      fmt::format("unknown performance mode '{}', expected one of {}", name, known));
+}
+
+std::string_view PrecisionName(Precision precision) {
+  return precision == Precision::kFp16 ? "fp16" : "quantized";
+}
+
+Result<Precision> ParsePrecision(std::string_view name) {
+  if (name == "quantized") return Precision::kQuantized;
+  if (name == "fp16") return Precision::kFp16;
+  return InvalidArgumentError(
+      fmt::format("unknown precision '{}', expected quantized or fp16", name));
+}
+
+Result<const Soc*> CheckOptions(const HtpOptions& options) {
+  SPILLWAY_ASSIGN_OR_RETURN(const Soc* soc, FindSoc(options.soc));
+  SPILLWAY_RETURN_IF_ERROR(CheckAgainstSoc(options, *soc));
+  if (options.optimization_level > 3) {
+    return OutOfRange("optimization_level", options.optimization_level, "0 to 3");
+  }
+  if (options.hvx_threads > kMostHvxThreads) {
+    return OutOfRange("hvx_threads", options.hvx_threads,
+                      fmt::format("0 (the vendor's default) to {}", kMostHvxThreads));
+  }
+  if (options.rpc_polling_us && *options.rpc_polling_us > kMostRpcPollingUs) {
+    return OutOfRange("rpc_polling_us", *options.rpc_polling_us,
+                      fmt::format("0 to {}", kMostRpcPollingUs));
+  }
+  const uint32_t profile = options.profile_level;
+  if (profile != 0 && profile != abi::kProfileBasic && profile != abi::kProfileDetailed &&
+      profile != abi::kProfileHtpLinting) {
+    return OutOfRange("profile_level", profile, "0, 1, 2 or 7001 (linting)");
+  }
+  if (options.log_level < abi::kLogError || options.log_level > abi::kLogDebug) {
+    return OutOfRange("log_level", options.log_level, "1 (errors) to 5 (debug)");
+  }
+  const uint32_t priority = options.priority;
+  if (priority != abi::kPriorityLow && priority != abi::kPriorityNormal &&
+      priority != abi::kPriorityNormalHigh && priority != abi::kPriorityHigh) {
+    return OutOfRange("priority", priority, "0, 100, 150 or 200");
+  }
+  for (const auto& [key, value] : options.finalize_config) {
+    if (key.empty()) {
+      return InvalidArgumentError(
+          fmt::format("HTP option finalize_config has an empty key for the value '{}'", value));
+    }
+  }
+  return soc;
+}
+
+Result<std::pair<std::string, std::string>> ParseFinalizeConfig(std::string_view text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string_view::npos || equals == 0) {
+    return InvalidArgumentError(fmt::format("finalize config '{}': expected key=value", text));
+  }
+  return std::pair(std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)));
+}
+
+DeviceConfigs MakeDeviceConfigs(const Soc& soc, PdSession pd_session,
+                                const abi::Version& backend_api) {
+  DeviceConfigs configs;
+  auto& soc_config = configs.AddCustom<abi::HtpDeviceConfig>(0U);
+  soc_config.words[0] = abi::kHtpDeviceSoc;
+  soc_config.words[1] = soc.id;  // see abi_htp.h for the two places
+  soc_config.words[2] = soc.id;
+  if (pd_session == PdSession::kSigned) {
+    // A device number (0) and a flag: written at both places they would collide,
+    // so here the version decides.
+    const bool early =
+        backend_api.major == 5 && (backend_api.minor <= 43 || backend_api.minor == 49);
+    auto& pd_config = configs.AddCustom<abi::HtpDeviceConfig>(0U);
+    pd_config.words[0] = abi::kHtpDeviceSignedPd;
+    pd_config.words[early ? 2 : 3] = 1;
+  }
+  return configs;
+}
+
+ContextConfigs MakeContextConfigs(const ContextOptions& options) {
+  ContextConfigs configs;
+  if (options.weight_sharing) {
+    auto& config = configs.AddCustom<abi::HtpContextConfig>(abi::kContextCustom);
+    config.option = abi::kHtpContextWeightSharing;
+    config.flag = true;
+  }
+  if (options.group) {
+    auto& config = configs.AddCustom<abi::HtpContextConfig>(abi::kContextCustom);
+    config.option = abi::kHtpContextGroup;
+    config.group = {options.group->first_context, options.group->max_spill_fill_bytes};
+  }
+  if (options.priority != abi::kPriorityNormal) {
+    abi::ContextConfig& config = configs.Add();
+    config.option = abi::kContextPriority;
+    config.priority = options.priority;
+  }
+  return configs;
+}
+
+ContextConfigs MakeContextConfigs(const HtpOptions& options) {
+  return MakeContextConfigs(ContextOptions{options.weight_sharing, options.priority, {}});
+}
+
+GraphConfigs MakeGraphConfigs(const HtpOptions& options) {
+  GraphConfigs configs;
+  AddOptimization(configs, abi::kHtpFinalizeLevel, static_cast<float>(options.optimization_level));
+  AddOptimization(configs, abi::kHtpSlcAllocator, options.slc_allocator ? 1.0F : 0.0F);
+  if (options.dlbc) AddOptimization(configs, abi::kHtpDlbc, 1.0F);
+  if (options.dlbc_weights) AddOptimization(configs, abi::kHtpDlbcWeights, 1.0F);
+  if (options.precision == Precision::kFp16) {
+    AddGraphOption(configs, abi::kHtpGraphPrecision).precision = abi::kHtpPrecisionFloat16;
+  }
+  if (options.vtcm_mb > 0) {
+    AddGraphOption(configs, abi::kHtpGraphVtcmMb).megabytes = options.vtcm_mb;
+  }
+  // The vendor's flags turn the two off.
+  if (options.fold_relu) {
+    AddGraphOption(configs, abi::kHtpGraphFoldReluOff).flag = !*options.fold_relu;
+  }
+  if (options.conv_hmx) {
+    AddGraphOption(configs, abi::kHtpGraphConvHmxOff).flag = !*options.conv_hmx;
+  }
+  if (options.hvx_threads > 0) {
+    AddGraphOption(configs, abi::kHtpGraphHvxThreads).threads = options.hvx_threads;
+  }
+  for (const auto& [key, value] : options.finalize_config) {
+    abi::HtpGraphConfig& config = AddGraphOption(configs, abi::kHtpGraphFinalizeConfig);
+    config.finalize.key = configs.KeepText(key);
+    config.finalize.value = FinalizeScalar(value, configs.KeepText(value));
+  }
+  if (options.priority != abi::kPriorityNormal) {
+    abi::GraphConfig& config = configs.Add();
+    config.option = abi::kGraphPriority;
+    config.priority = options.priority;
+  }
+  return configs;
+}
+
+}  // namespace spillway::qnn::htp
