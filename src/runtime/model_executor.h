@@ -23,12 +23,13 @@ enum class StepKind { kPrefill, kDecode };
 // The buffers of one step graph, as the graph contract orders them. Valid while
 // the executor lives; the executor reads inputs and writes outputs in Run().
 struct StepBuffers {
-  uint32_t ar_len = 0;             // 0: the model has no such graph
-  std::byte* hidden = nullptr;     // [1, 1, AR, dim], hidden_dtype
-  std::byte* mask = nullptr;       // [1, 1, AR, CL], mask_dtype
-  int32_t* positions = nullptr;    // [1, AR]
+  uint32_t ar_len = 0;                // 0: the model has no such graph
+  std::byte* hidden = nullptr;        // [1, 1, AR, dim], hidden_dtype
+  std::byte* mask = nullptr;          // [1, 1, AR, CL], mask_dtype
+  int32_t* positions = nullptr;       // [1, AR]
   const std::byte* logits = nullptr;  // [1, AR, vocab], logits_dtype
-  std::vector<const std::byte*> k_new, v_new;  // a layer: [kv_heads, head_dim, AR], [kv_heads, AR, head_dim]
+  std::vector<const std::byte*> k_new,
+      v_new;  // a layer: [kv_heads, head_dim, AR], [kv_heads, AR, head_dim]
 };
 
 // Types and encodings that both graphs share.

@@ -1,0 +1,159 @@
+#include "runtime/host_model_executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "runtime/package_embedding.h"
+
+namespace spillway {
+namespace {
+
+// Zero-filled: columns that no token has written yet are read (and hidden by the
+// mask), so they must hold numbers.
+AlignedBuffer ZeroedBuffer(size_t size) {
+  AlignedBuffer buffer(std::max<size_t>(size, 64));
+  std::memset(buffer.data(), 0, buffer.size());
+  return buffer;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HostModelExecutor>> HostModelExecutor::Create(
+    const std::vector<std::vector<std::shared_ptr<const Graph>>>& shards,
+    std::shared_ptr<const EmbeddingTable> embedding, const HostModelOptions& options) {
+  SPILLWAY_ASSIGN_OR_RETURN(StepGraphs graphs, ReadStepGraphs(shards));
+  return CreateFrom(std::move(graphs), std::move(embedding), options);
+}
+
+Result<std::unique_ptr<HostModelExecutor>> HostModelExecutor::Create(
+    const std::vector<std::vector<std::shared_ptr<const Graph>>>& shards,
+    const Tensor& embedding_table, const HostModelOptions& options) {
+  SPILLWAY_ASSIGN_OR_RETURN(StepGraphs graphs, ReadStepGraphs(shards));
+  SPILLWAY_ASSIGN_OR_RETURN(std::shared_ptr<const EmbeddingTable> embedding,
+                            MakeEmbedding(embedding_table, graphs.io));
+  return CreateFrom(std::move(graphs), std::move(embedding), options);
+}
+
+Result<std::unique_ptr<HostModelExecutor>> HostModelExecutor::Open(
+    std::shared_ptr<const Package> package, HostModelOptions options) {
+  SPILLWAY_ASSIGN_OR_RETURN(StepGraphs graphs, ReadStepGraphs(*package));
+  SPILLWAY_ASSIGN_OR_RETURN(std::shared_ptr<const EmbeddingTable> embedding,
+                            MakeEmbedding(package->embedding(), graphs.io));
+  if (options.recipe.empty()) options.recipe = package->manifest().recipe;
+  return CreateFrom(std::move(graphs), std::move(embedding), options);
+}
+
+Result<std::unique_ptr<HostModelExecutor>> HostModelExecutor::CreateFrom(
+    StepGraphs graphs, std::shared_ptr<const EmbeddingTable> embedding,
+    const HostModelOptions& options) {
+  std::unique_ptr<HostModelExecutor> executor(new HostModelExecutor());
+  executor->graphs_ = std::move(graphs);
+  executor->embedding_ = std::move(embedding);
+  executor->recipe_ = options.recipe;
+  executor->pool_ = options.pool;
+  if (executor->pool_ == nullptr) {
+    executor->own_pool_ = std::make_unique<ThreadPool>(options.threads);
+    executor->pool_ = executor->own_pool_.get();
+  }
+  executor->AllocateCache();
+  SPILLWAY_RETURN_IF_ERROR(executor->MakeStep(StepKind::kPrefill, options));
+  SPILLWAY_RETURN_IF_ERROR(executor->MakeStep(StepKind::kDecode, options));
+  return executor;
+}
+
+void HostModelExecutor::AllocateCache() {
+  const KvShape& kv = graphs_.io.kv;
+  const size_t bytes =
+      size_t{kv.kv_heads} * kv.head_dim * (kv.context_len - 1) * DTypeSize(kv.dtype);
+  for (uint32_t layer = 0; layer < kv.layers; ++layer) {
+    k_.push_back(ZeroedBuffer(bytes));
+    v_.push_back(ZeroedBuffer(bytes));
+  }
+}
+
+Status HostModelExecutor::MakeStep(StepKind kind, const HostModelOptions& options) {
+  const std::vector<StepGraph>& graphs = graphs_.of(kind);
+  Step& step = Of(kind);
+  host::ExecutorOptions executor_options;
+  executor_options.reference_kernels = options.reference_kernels;
+  for (const StepGraph& graph : graphs) {
+    SPILLWAY_ASSIGN_OR_RETURN(std::unique_ptr<host::Executor> executor,
+                              host::Executor::Create(graph.graph, pool_, executor_options));
+    step.shards.push_back(std::move(executor));
+  }
+  if (!graphs.empty()) Connect(graphs, step);
+  return OkStatus();
+}
+
+// Shards read the first one's mask and positions, the hidden states of the shard
+// before, and the cache that all graphs share.
+void HostModelExecutor::Connect(const std::vector<StepGraph>& graphs, Step& step) {
+  StepBuffers& buffers = step.buffers;
+  host::Executor& first = *step.shards.front();
+  buffers.ar_len = graphs[0].ar_len;
+  buffers.hidden = first.input(StepGraph::kHidden).data();
+  buffers.mask = first.input(StepGraph::kMask).data();
+  buffers.positions = reinterpret_cast<int32_t*>(first.input(StepGraph::kPositions).data());
+  buffers.logits = step.shards.back()->output(StepGraph::kMainOutput).data();
+
+  uint32_t first_layer = 0;
+  for (size_t s = 0; s < graphs.size(); ++s) {
+    const StepGraph& graph = graphs[s];
+    host::Executor& executor = *step.shards[s];
+    if (s > 0) {
+      executor.BindInput(StepGraph::kHidden,
+                         step.shards[s - 1]->output(StepGraph::kMainOutput).data());
+      executor.BindInput(StepGraph::kMask, buffers.mask);
+      executor.BindInput(StepGraph::kPositions, first.input(StepGraph::kPositions).data());
+    }
+    for (uint32_t layer = 0; layer < graph.layers && graph.has_cache; ++layer) {
+      executor.BindInput(graph.KInput(layer), k_[first_layer + layer].data());
+      executor.BindInput(graph.VInput(layer), v_[first_layer + layer].data());
+    }
+    for (uint32_t layer = 0; layer < graph.layers; ++layer) {
+      buffers.k_new.push_back(executor.output(graph.KOutput(layer)).data());
+      buffers.v_new.push_back(executor.output(graph.VOutput(layer)).data());
+    }
+    first_layer += graph.layers;
+  }
+}
+
+Status HostModelExecutor::Run(StepKind kind, int logits_row) {
+  Step& step = Of(kind);
+  if (step.shards.empty()) {
+    return FailedPreconditionError(
+        fmt::format("the model has no graph {}",
+                    kind == StepKind::kPrefill ? kPrefillGraphName : kDecodeGraphName));
+  }
+  if (logits_row != step.logits_row) {
+    step.shards.back()->LimitOutputRow(StepGraph::kMainOutput, logits_row);
+    step.logits_row = logits_row;
+  }
+  for (const std::unique_ptr<host::Executor>& shard : step.shards) {
+    SPILLWAY_RETURN_IF_ERROR(shard->Run(observer_));
+  }
+  return OkStatus();
+}
+
+std::string HostModelExecutor::Describe() const {
+  const bool is_float = graphs_.io.logits_dtype == DType::kF32;
+  const size_t threads = pool_->threads();
+  return fmt::format("host, {}, {} thread{}",
+                     recipe_.empty() ? (is_float ? "float" : "integers") : recipe_, threads,
+                     threads == 1 ? "" : "s");
+}
+
+size_t HostModelExecutor::buffer_bytes() const {
+  size_t bytes = 0;
+  for (const AlignedBuffer& buffer : k_) bytes += buffer.size();
+  for (const AlignedBuffer& buffer : v_) bytes += buffer.size();
+  for (const Step& step : steps_) {
+    for (const std::unique_ptr<host::Executor>& shard : step.shards) bytes += shard->arena_bytes();
+  }
+  return bytes;
+}
+
+}  // namespace spillway
