@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -172,7 +173,7 @@ Status AtomicFile::WriteOut(std::span<const std::byte> bytes) {
 }
 
 Status AtomicFile::Flush() {
-  const Status status = WriteOut(std::as_bytes(std::span(buffer_)));
+  Status status = WriteOut(std::as_bytes(std::span(buffer_)));
   buffer_.clear();
   return status;
 }
@@ -274,7 +275,7 @@ Status AtomicFolder::Commit() {
   SPILLWAY_RETURN_IF_ERROR(SyncTree(staging_));
   SPILLWAY_RETURN_IF_ERROR(ReplaceFolder(staging_, path_));
   const std::string old = std::exchange(staging_, {});
-  const Status status = SyncFolder(ParentFolder(path_));
+  Status status = SyncFolder(ParentFolder(path_));
   RemoveTree(old);
   close(std::exchange(lock_fd_, -1));
   return status;

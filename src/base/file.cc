@@ -36,8 +36,9 @@ Result<FileDescriptor> OpenForReading(const std::string& path) {
 Result<struct stat> StatOf(const FileDescriptor& fd, const std::string& path) {
   struct stat info;
   if (fstat(fd.get(), &info) != 0) return ErrnoError(Quoted("examine", path), errno);
-  if (S_ISDIR(info.st_mode))
+  if (S_ISDIR(info.st_mode)) {
     return IoError("cannot read '" + path + "': it is a folder, not a file");
+  }
   return info;
 }
 
@@ -177,8 +178,9 @@ bool IsDirectory(const std::string& path) {
 Result<uint64_t> FileSize(const std::string& path) {
   struct stat info;
   if (stat(path.c_str(), &info) != 0) return ErrnoError(Quoted("examine", path), errno);
-  if (!S_ISREG(info.st_mode))
+  if (!S_ISREG(info.st_mode)) {
     return IoError("'" + path + "' is not a regular file, so it has no size");
+  }
   return static_cast<uint64_t>(info.st_size);
 }
 

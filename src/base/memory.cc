@@ -1,5 +1,6 @@
 #include "base/memory.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,7 +33,7 @@ void AddChildren(int pid, std::vector<int>& pids) {
   const Result<std::vector<std::string>> names = ListFolder(tasks);
   if (!names.ok()) return;
   for (const std::string& name : names.value()) {
-    const Result<std::string> list = ReadFile(tasks + "/" + name + "/children");
+    const Result<std::string> list = ReadFile(fmt::format("{}/{}/children", tasks, name));
     if (!list.ok()) continue;
     const char* at = list.value().data();
     const char* const end = at + list.value().size();
