@@ -1,0 +1,81 @@
+#include "compiler/check_options.h"
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "quantize/recipe.h"
+
+namespace spillway {
+namespace {
+
+// Columns of a mask; past this the tables and masks alone are gigabytes.
+constexpr uint32_t kMaxContext = 131072;
+
+Status CheckLengths(const CompileOptions& options) {
+  if (options.mode != "hybrid" && options.mode != "kv") {
+    return InvalidArgumentError(
+        fmt::format("mode '{}': expected 'hybrid' or 'kv'", options.mode));
+  }
+  if (options.context_len < 2 || options.context_len > kMaxContext) {
+    return InvalidArgumentError(fmt::format("context length {}: expected 2 to {}",
+                                            options.context_len, kMaxContext));
+  }
+  if (options.mode == "hybrid" &&
+      (options.prefill_ar_len < 2 || options.prefill_ar_len >= options.context_len)) {
+    return InvalidArgumentError(fmt::format(
+        "prefill AR length {} with context length {}: expected at least 2 and less than the "
+        "context length; raise --context-len or lower --prefill-ar-len",
+        options.prefill_ar_len, options.context_len));
+  }
+  if (options.kv_bits != 8 && options.kv_bits != 16) {
+    return InvalidArgumentError(
+        fmt::format("KV cache of {} bits: expected 8 or 16", options.kv_bits));
+  }
+  if (options.calib_tokens < 16) {
+    return InvalidArgumentError(
+        fmt::format("{} calibration tokens: expected at least 16", options.calib_tokens));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+qnn::htp::HtpOptions ToVendorOptions(const HtpOptions& options) {
+  qnn::htp::HtpOptions vendor;
+  vendor.soc = options.soc;
+  vendor.optimization_level = options.optimization_level;
+  vendor.vtcm_mb = options.vtcm_mb;
+  vendor.hvx_threads = options.hvx_threads;
+  vendor.slc_allocator = options.slc_allocator;
+  vendor.weight_sharing = options.weight_sharing.value_or(false);
+  return vendor;
+}
+
+Result<CheckedOptions> CheckCompileOptions(const CompileOptions& options) {
+  if (options.model_path.empty()) return InvalidArgumentError("no model file was given");
+  if (options.output_path.empty()) return InvalidArgumentError("no output folder was given");
+  SPILLWAY_RETURN_IF_ERROR(CheckLengths(options));
+  SPILLWAY_RETURN_IF_ERROR(FindRecipe(options.recipe).status());
+  CheckedOptions checked;
+  SPILLWAY_ASSIGN_OR_RETURN(checked.soc, qnn::htp::CheckOptions(ToVendorOptions(options.htp)));
+  const std::optional<IoProfile> io = ParseIoProfile(options.io_profile);
+  if (!io) {
+    return InvalidArgumentError(fmt::format(
+        "I/O profile '{}': expected 'spillway' or 'executorch'", options.io_profile));
+  }
+  checked.io = *io;
+  return checked;
+}
+
+Status CheckAgainstModel(const CompileOptions& options, const Model& model) {
+  const ModelConfig& config = model.config();
+  if (options.context_len > config.max_context && config.max_context > 0) {
+    Log(LogLevel::kWarning,
+        "context length {} is more than the {} that {} was trained for; answers past that get "
+        "worse",
+        options.context_len, config.max_context, config.name);
+  }
+  return OkStatus();
+}
+
+}  // namespace spillway

@@ -1,0 +1,33 @@
+// Checks of CompileOptions that need no model, and those that do.
+
+#ifndef SPILLWAY_COMPILER_CHECK_OPTIONS_H_
+#define SPILLWAY_COMPILER_CHECK_OPTIONS_H_
+
+#include "decoder/decoder.h"
+#include "model/model.h"
+#include "qnn/htp/options.h"
+#include "qnn/htp/soc_table.h"
+#include "spillway/compile.h"
+#include "spillway/status.h"
+
+namespace spillway {
+
+struct CheckedOptions {
+  const qnn::htp::Soc* soc = nullptr;
+  IoProfile io = IoProfile::kSpillway;
+};
+
+// The public options in the vendor layer's terms.
+qnn::htp::HtpOptions ToVendorOptions(const HtpOptions& options);
+
+// kInvalidArgument (kNotFound for a SoC) names the option, its value and what is
+// allowed.
+Result<CheckedOptions> CheckCompileOptions(const CompileOptions& options);
+
+// Warns of a context longer than the model was trained for; refuses what the
+// model cannot do.
+Status CheckAgainstModel(const CompileOptions& options, const Model& model);
+
+}  // namespace spillway
+
+#endif  // SPILLWAY_COMPILER_CHECK_OPTIONS_H_
