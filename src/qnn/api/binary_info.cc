@@ -240,7 +240,10 @@ Result<BinaryInfo> ReadBinaryInfo(const SystemLibrary& library, std::span<const 
   const abi::Error error =
       library.fn().context_get_metadata(context.handle(), binary.data(), binary.size(), &raw);
   if (error != 0) {
-    return VendorFailure(what + ": reading the context binary's description", error, {});
+    const Status failure =
+        VendorFailure(what + ": reading the context binary's description", error, {});
+    const bool damaged = error == 30001 || error == 30010;
+    return damaged ? CorruptDataError(failure.message()) : failure;
   }
   if (raw == nullptr) {
     return VendorError(what + ": the vendor gave no description of the context binary");

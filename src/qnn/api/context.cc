@@ -82,15 +82,14 @@ Result<std::unique_ptr<Context>> Context::Load(std::shared_ptr<Backend> backend,
                          error, log.ProblemsSince(mark));
   }
   CountCreated(HandleKind::kContext);
-  SPILLWAY_RETURN_IF_ERROR(context->RetrieveGraphs(info));
+  SPILLWAY_RETURN_IF_ERROR(context->RetrieveGraphs(info, mark));
   return context;
 }
 
-Status Context::RetrieveGraphs(const BinaryInfo& info) {
+Status Context::RetrieveGraphs(const BinaryInfo& info, uint64_t mark) {
   VendorLog& log = *backend_->log();
   for (const BinaryGraph& source : info.graphs) {
     std::unique_ptr<Graph> graph(new Graph(this, source.name));
-    const uint64_t mark = log.Mark();
     const abi::Error error = fn().graph_retrieve(handle_, source.name.c_str(), &graph->handle_);
     if (error != 0) {
       return VendorFailure(

@@ -224,12 +224,11 @@ Status VendorFailure(std::string_view step, abi::Error error,
     if (info != nullptr) advice = info->advice;
   }
   if (!advice.empty()) message += fmt::format(" Likely: {}.", advice);
-  constexpr size_t kLines = 4;
+  constexpr size_t kLines = 6;  // the first ones are the nearest to the cause
   if (!log_lines.empty()) {
     message += " Vendor's log:";
-    const size_t first = log_lines.size() > kLines ? log_lines.size() - kLines : 0;
-    for (size_t i = first; i < log_lines.size(); ++i) {
-      message += fmt::format("{} \"{}\"", i == first ? "" : ";", log_lines[i]);
+    for (size_t i = 0; i < log_lines.size() && i < kLines; ++i) {
+      message += fmt::format("{} \"{}\"", i == 0 ? "" : ";", log_lines[i]);
     }
     message += ".";
   }

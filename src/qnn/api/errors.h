@@ -29,9 +29,9 @@ std::string DescribeError(abi::Error error);
 
 // kVendor (code 1002 from an allocation too: the vendor uses that number for
 // every failed preparation). The message: "`step` failed: error ...", then the
-// advice of the table, then the vendor's own log lines, quoted, last first cut.
+// advice of the table, then the first 6 of the vendor's own log lines, quoted.
 //   step: "finalising graph 'kv_forward'"
-//   log_lines: the vendor's latest error and warning lines, oldest first
+//   log_lines: the vendor's error lines of the step, oldest first
 //   advice: replaces the advice of the table when not empty
 Status VendorFailure(std::string_view step, abi::Error error,
                      const std::vector<std::string>& log_lines, std::string_view advice = {});

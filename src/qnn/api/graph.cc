@@ -137,12 +137,12 @@ Result<FinalizeResult> Graph::Finalize(const FinalizeOptions& options) {
   SPILLWAY_ASSIGN_OR_RETURN(const Profile profile,
                             Profile::Create(context_->backend()->log(),
                                             context_->backend()->handle(), options.profile_level));
-  log().SetPrepareProgress(options.progress);
+  log().BeginPrepare(name_, options.progress);
   const uint64_t mark = log().Mark();
   const auto start = std::chrono::steady_clock::now();
   const abi::Error error = fn().graph_finalize(handle_, profile.handle(), nullptr);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  log().SetPrepareProgress({});
+  log().EndPrepare();
   if (error != 0) {
     return VendorFailure(fmt::format("finalising graph '{}'", name_), error,
                          log().ProblemsSince(mark));

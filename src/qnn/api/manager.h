@@ -6,9 +6,15 @@
 //   SPILLWAY_ASSIGN_OR_RETURN(auto library, Library::Load(dir));
 //   SPILLWAY_ASSIGN_OR_RETURN(auto log, VendorLog::Create(library, abi::kLogVerbose));
 //   SPILLWAY_ASSIGN_OR_RETURN(auto backend, Backend::Create(log));
-//   SPILLWAY_ASSIGN_OR_RETURN(auto device, Device::Create(log, htp::MakeDeviceConfigs(...)));
-//   SPILLWAY_ASSIGN_OR_RETURN(auto context, Context::Create(backend, device, ...));
-//   SPILLWAY_ASSIGN_OR_RETURN(Graph * graph, context->CreateGraph("kv_forward", ...));
+//   SPILLWAY_ASSIGN_OR_RETURN(const htp::Soc* soc, htp::CheckOptions(options));
+//   SPILLWAY_ASSIGN_OR_RETURN(
+//       auto device, Device::Create(log, htp::MakeDeviceConfigs(*soc, options.pd_session,
+//                                                               library->version().backend)));
+//   SPILLWAY_ASSIGN_OR_RETURN(
+//       auto context, Context::Create(backend, device, htp::MakeContextConfigs(options)));
+//   SPILLWAY_ASSIGN_OR_RETURN(
+//       Graph* graph,
+//       context->CreateGraph("kv_forward", htp::MakeGraphConfigs(options, *soc)));
 //   SPILLWAY_ASSIGN_OR_RETURN(TensorId x, graph->AddTensor(x_desc));     // and so on
 //   SPILLWAY_RETURN_IF_ERROR(graph->AddNode(conv_desc));
 //   SPILLWAY_ASSIGN_OR_RETURN(auto prepared, graph->Finalize({}));
@@ -211,7 +217,8 @@ class Context {
  private:
   Context(std::shared_ptr<Backend> backend, std::shared_ptr<Device> device);
   const abi::Functions& fn() const;
-  Status RetrieveGraphs(const BinaryInfo& info);
+  // `mark` is that of the load: its log lines explain a graph that is missing.
+  Status RetrieveGraphs(const BinaryInfo& info, uint64_t mark);
 
   std::shared_ptr<Backend> backend_;
   std::shared_ptr<Device> device_;

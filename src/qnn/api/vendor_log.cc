@@ -1,5 +1,6 @@
 #include "qnn/api/vendor_log.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <deque>
 #include <mutex>
@@ -26,7 +27,7 @@ struct VendorLog::Shared {
 
 namespace {
 
-constexpr size_t kProblems = 8;
+constexpr size_t kProblems = 16;
 
 using SharedLog = void;  // the slots hold VendorLog::Shared, which is private
 struct Slot {
@@ -99,13 +100,13 @@ void VendorLog::Shared::AddText(abi::LogLevel level, std::string_view text) {
 }
 
 void VendorLog::Shared::AddLine(abi::LogLevel level, std::string_view line) {
-  reader.AddLine(level, line);
-  if (level <= abi::kLogWarn && !LogReader::IsHarmless(line)) {
+  reader.AddLine(line);
+  if (level == abi::kLogError && !LogReader::IsHarmless(line)) {
     ++problems_seen;
-    problems.emplace_back(line);
+    problems.emplace_back(LogReader::StripTag(line));
     if (problems.size() > kProblems) problems.pop_front();
   }
-  if (sink) sink(level, line);
+  if (sink) sink(level, LogReader::StripTag(line));
   if (progress && reader.prepare_fraction() != last_fraction) {
     last_fraction = reader.prepare_fraction();
     progress(reader.stage(), last_fraction);
@@ -164,10 +165,17 @@ LogFacts VendorLog::facts() const {
   return shared_->reader.facts();
 }
 
-void VendorLog::SetPrepareProgress(std::function<void(std::string_view, double)> progress) {
+void VendorLog::BeginPrepare(std::string_view graph,
+                             std::function<void(std::string_view, double)> progress) {
   const std::lock_guard lock(shared_->mutex);
+  shared_->reader.BeginPrepare(graph);
   shared_->progress = std::move(progress);
-  shared_->last_fraction = shared_->reader.prepare_fraction();
+  shared_->last_fraction = 0;
+}
+
+void VendorLog::EndPrepare() {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->progress = {};
 }
 
 uint64_t VendorLog::Mark() const {
@@ -180,7 +188,10 @@ std::vector<std::string> VendorLog::ProblemsSince(uint64_t mark) const {
   const uint64_t first_kept = shared_->problems_seen - shared_->problems.size();
   const size_t skip = mark > first_kept ? static_cast<size_t>(mark - first_kept) : 0;
   std::vector<std::string> lines;
-  for (size_t i = skip; i < shared_->problems.size(); ++i) lines.push_back(shared_->problems[i]);
+  for (size_t i = skip; i < shared_->problems.size(); ++i) {
+    const std::string& line = shared_->problems[i];
+    if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
+  }
   return lines;
 }
 

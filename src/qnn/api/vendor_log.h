@@ -17,7 +17,7 @@
 
 namespace spillway::qnn {
 
-// Called with one line at a time, without its line end, from any thread that the
+// Called with one line at a time, without line end and level tag, from any thread that the
 // vendor likes, never from two threads at once for one VendorLog. It must not
 // call the vendor library.
 using LogSink = std::function<void(abi::LogLevel level, std::string_view line)>;
@@ -43,12 +43,16 @@ class VendorLog {
 
   // What the lines said so far.
   LogFacts facts() const;
-  // Called with the name of a preparation stage and the finished part of the
-  // whole preparation, 0..1, while a graph is finalised; empty for nobody.
-  void SetPrepareProgress(std::function<void(std::string_view stage, double fraction)> progress);
+  // Around the preparation of a graph: the lines between belong to it. `progress`
+  // (may be empty) is called with the name of the stage and the finished part of
+  // the whole preparation, 0..1; it must not call the vendor library or this
+  // object. One preparation at a time is followed.
+  void BeginPrepare(std::string_view graph,
+                    std::function<void(std::string_view stage, double fraction)> progress);
+  void EndPrepare();
 
-  // Error and warning lines (those that mean something) since a mark, at most
-  // the last 8.
+  // The different error lines since a mark, oldest first, out of the last 16;
+  // without the ones that always come and mean nothing.
   uint64_t Mark() const;
   std::vector<std::string> ProblemsSince(uint64_t mark) const;
 

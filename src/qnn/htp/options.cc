@@ -209,7 +209,7 @@ ContextConfigs MakeContextConfigs(const HtpOptions& options) {
   return MakeContextConfigs(ContextOptions{options.weight_sharing, options.priority, {}});
 }
 
-GraphConfigs MakeGraphConfigs(const HtpOptions& options) {
+GraphConfigs MakeGraphConfigs(const HtpOptions& options, const Soc& soc) {
   GraphConfigs configs;
   AddOptimization(configs, abi::kHtpFinalizeLevel, static_cast<float>(options.optimization_level));
   AddOptimization(configs, abi::kHtpSlcAllocator, options.slc_allocator ? 1.0F : 0.0F);
@@ -218,9 +218,10 @@ GraphConfigs MakeGraphConfigs(const HtpOptions& options) {
   if (options.precision == Precision::kFp16) {
     AddGraphOption(configs, abi::kHtpGraphPrecision).precision = abi::kHtpPrecisionFloat16;
   }
-  if (options.vtcm_mb > 0) {
-    AddGraphOption(configs, abi::kHtpGraphVtcmMb).megabytes = options.vtcm_mb;
-  }
+  // Sent also for "all": without it the compiler uses all but records the VTCM of
+  // the library's default SoC in the binary.
+  AddGraphOption(configs, abi::kHtpGraphVtcmMb).megabytes =
+      options.vtcm_mb > 0 ? options.vtcm_mb : soc.vtcm_mb;
   // The vendor's flags turn the two off.
   if (options.fold_relu) {
     AddGraphOption(configs, abi::kHtpGraphFoldReluOff).flag = !*options.fold_relu;

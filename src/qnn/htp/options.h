@@ -105,8 +105,9 @@ ContextConfigs MakeContextConfigs(const ContextOptions& options);
 ContextConfigs MakeContextConfigs(const HtpOptions& options);
 
 // Optimisation level, SLC allocator (sent always, 0 or 1, so that the vendor's
-// log proves it), and those of the others that differ from the vendor's default.
-GraphConfigs MakeGraphConfigs(const HtpOptions& options);
+// log proves it), VTCM size, and those of the others that differ from the vendor's
+// default. `soc` is what CheckOptions returned.
+GraphConfigs MakeGraphConfigs(const HtpOptions& options, const Soc& soc);
 
 }  // namespace spillway::qnn::htp
 
