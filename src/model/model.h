@@ -42,7 +42,9 @@ class WeightView {
   // The row pages are not needed for now and may leave memory.
   void ReleasePages() const;
 
-  // Row r of the view is row order[r] of the file.
+  // Row r of the view is row order[r] of the file; of a vector (one row, `order`
+  // as long as it), element i is element order[i]. Null keeps the file's order.
+  // `order` must be in range.
   WeightView WithRowOrder(std::shared_ptr<const std::vector<uint32_t>> order) const;
 
  private:
