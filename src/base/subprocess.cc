@@ -28,6 +28,7 @@
 
 #include "base/errno_error.h"
 #include "base/file_descriptor.h"
+#include "base/memory.h"
 #include "base/process_memory.h"
 
 extern char** environ;
@@ -38,6 +39,7 @@ namespace {
 constexpr size_t kOutputKept = 64 << 10;
 // How often the peak of the child's memory is looked up while it runs.
 constexpr int kSampleMilliseconds = 50;
+constexpr uint64_t kRssTolerance = 16 << 20;
 constexpr int kPollWithoutPidfdMilliseconds = 2;
 // How long output may still come after the end, from processes that the child
 // left behind.
@@ -232,7 +234,10 @@ void Subprocess::Impl::Watch() {
   bool reading = true;
   bool running = true;
   while (reading || running) {
-    SamplePeak();
+    {
+      const std::lock_guard lock(mutex);
+      SamplePeak();
+    }
     std::array<pollfd, 2> entries = {
         pollfd{reading ? output.get() : -1, POLLIN, 0},
         pollfd{running && pidfd.valid() ? pidfd.get() : -1, POLLIN, 0}};
@@ -278,18 +283,21 @@ bool Subprocess::Impl::Reap() {
     if (WIFSIGNALED(status)) exit.signal = WTERMSIG(status);
     if (WIFEXITED(status)) exit.exit_code = WEXITSTATUS(status);
     // Linux counts the memory of the parent, which the child shared before it
-    // became another program, into this figure. Only above it is it the child's.
+    // became another program, into this figure. Only clearly above it is it the
+    // child's; both are approximate, since each processor counts for itself.
     const uint64_t peak = static_cast<uint64_t>(usage.ru_maxrss) * 1024;
-    const uint64_t own = ProcessMemoryBytes(getpid(), "VmHWM").value_or(0);
-    if (peak > own) exit.peak_rss_bytes = std::max(exit.peak_rss_bytes, peak);
+    const uint64_t own = PeakRssBytes();
+    if (peak > own + own / 8 + kRssTolerance) {
+      exit.peak_rss_bytes = std::max(exit.peak_rss_bytes, peak);
+    }
   }
   ended = true;
   changed.notify_all();
   return true;
 }
 
+// With `mutex` held.
 void Subprocess::Impl::SamplePeak() {
-  const std::lock_guard lock(mutex);
   if (ended) return;
   const uint64_t peak = ProcessMemoryBytes(pid, "VmHWM").value_or(0);
   exit.peak_rss_bytes = std::max(exit.peak_rss_bytes, peak);
@@ -328,7 +336,9 @@ int Subprocess::pid() const { return impl_->pid; }
 
 void Subprocess::Kill() {
   const std::lock_guard lock(impl_->mutex);
-  if (!impl_->ended) kill(impl_->pid, SIGKILL);
+  if (impl_->ended) return;
+  impl_->SamplePeak();
+  kill(impl_->pid, SIGKILL);
 }
 
 Result<ExitInfo> Subprocess::Wait(std::optional<double> timeout_seconds) {

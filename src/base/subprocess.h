@@ -20,7 +20,8 @@ namespace spillway {
 struct ExitInfo {
   int exit_code = -1;  // when it exited
   int signal = 0;      // when a signal ended it
-  // Its peak resident memory in bytes.
+  // Its peak resident memory in bytes, looked up every 50 ms and at Kill(): what
+  // it took in the last moment before it ended by itself may be missing.
   uint64_t peak_rss_bytes = 0;
   // "exited with code 3", "was killed by signal 11 (Segmentation fault)".
   std::string ToString() const;
