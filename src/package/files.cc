@@ -1,0 +1,124 @@
+#include "package/files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <unordered_set>
+
+#include "base/hash.h"
+
+namespace spillway {
+namespace {
+
+Status MeasureFile(const std::string& folder, bool hash, PackageFile& file) {
+  const std::string path = JoinPath(folder, file.name);
+  if (!hash) {
+    SPILLWAY_ASSIGN_OR_RETURN(file.bytes, FileSize(path));
+    return OkStatus();
+  }
+  // Mapped rather than read: saves the copy of files that are in memory anyway.
+  SPILLWAY_ASSIGN_OR_RETURN(const MappedFile mapped, MappedFile::Open(path));
+  file.bytes = mapped.bytes().size();
+  file.hash = HashBytes(mapped.bytes());
+  return OkStatus();
+}
+
+Result<Tensor> FindEmbedding(const PackageManifest& manifest,
+                             const std::vector<Tensor>& constants) {
+  const std::string& name = manifest.embedding_tensor;
+  // Graphs that take token ids look the rows up themselves.
+  if (name.empty() && manifest.io_profile != "spillway") return Tensor();
+  const auto found = std::find_if(constants.begin(), constants.end(),
+                                  [&](const Tensor& tensor) { return tensor.name == name; });
+  if (found == constants.end()) {
+    return CorruptDataError(fmt::format(
+        "field graphs.embedding_tensor: found '{}', which is no constant of {}; expected "
+        "the name of one",
+        name, kGraphsFile));
+  }
+  const Shape expected = {manifest.config.vocab_size, manifest.config.hidden_dim};
+  if (found->dtype != DType::kS8 || found->shape != expected ||
+      found->encoding.kind != Encoding::Kind::kPerChannel || found->encoding.axis != 0) {
+    return CorruptDataError(fmt::format(
+        "the embedding {} is {} {} with encoding {}; expected s8 {} per channel on axis 0", name,
+        DTypeName(found->dtype), ShapeToString(found->shape), found->encoding.ToString(),
+        ShapeToString(expected)));
+  }
+  return *found;
+}
+
+Result<TokenizerData> ReadTokenizer(const std::string& folder, const PackageManifest& manifest) {
+  const std::string path = JoinPath(folder, kTokenizerFile);
+  SPILLWAY_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
+  Result<TokenizerData> data = TokenizerData::Parse(bytes);
+  if (!data.ok()) return data.status().WithContext("'" + path + "'");
+  if (data->tokens.size() > manifest.config.vocab_size) {
+    return CorruptDataError(fmt::format("'{}': {} tokens; expected at most vocab_size {}", path,
+                                        data->tokens.size(), manifest.config.vocab_size));
+  }
+  return data;
+}
+
+}  // namespace
+
+Status MeasureFiles(const std::string& folder, bool hash, std::vector<PackageFile>& files) {
+  std::vector<PackageFile*> largest_first;
+  for (PackageFile& file : files) {
+    SPILLWAY_RETURN_IF_ERROR(MeasureFile(folder, false, file));
+    largest_first.push_back(&file);
+  }
+  if (!hash) return OkStatus();
+  std::stable_sort(largest_first.begin(), largest_first.end(),
+                   [](const PackageFile* a, const PackageFile* b) { return a->bytes > b->bytes; });
+  std::vector<Status> errors(files.size());
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < largest_first.size(); i = next++) {
+      errors[i] = MeasureFile(folder, true, *largest_first[i]);
+    }
+  };
+  std::thread helper(work);
+  work();
+  helper.join();
+  for (const Status& error : errors) SPILLWAY_RETURN_IF_ERROR(error);
+  return OkStatus();
+}
+
+Status CheckFileList(const PackageManifest& manifest, const std::string& path) {
+  std::unordered_set<std::string_view> names;
+  for (const PackageFile& file : manifest.files) {
+    if (!names.insert(file.name).second) {
+      return CorruptDataError(fmt::format("'{}': file {} is listed twice", path, file.name));
+    }
+  }
+  std::vector<std::string_view> needed = {kGraphsFile, kWeightsFile, kTokenizerFile};
+  for (const ShardInfo& shard : manifest.shards) {
+    if (!shard.context_file.empty()) needed.push_back(shard.context_file);
+    if (!shard.plain_file.empty()) needed.push_back(shard.plain_file);
+  }
+  for (const std::string_view name : needed) {
+    if (names.contains(name)) continue;
+    return CorruptDataError(fmt::format("'{}': file {} is not in the list of files", path, name));
+  }
+  return OkStatus();
+}
+
+Result<PackageContents> ReadContents(const std::string& folder, const PackageManifest& manifest) {
+  SPILLWAY_ASSIGN_OR_RETURN(StoredGraphs stored, ReadGraphFiles(folder));
+  const std::string manifest_path = JoinPath(folder, kManifestFile);
+  if (stored.graphs.size() != manifest.shards.size()) {
+    return CorruptDataError(fmt::format("'{}': found {} shards, but {} has {}", manifest_path,
+                                        manifest.shards.size(), kGraphsFile, stored.graphs.size()));
+  }
+  PackageContents contents;
+  Result<Tensor> embedding = FindEmbedding(manifest, stored.constants);
+  if (!embedding.ok()) return embedding.status().WithContext("'" + manifest_path + "'");
+  contents.embedding = std::move(embedding).value();
+  SPILLWAY_ASSIGN_OR_RETURN(contents.tokenizer, ReadTokenizer(folder, manifest));
+  contents.graphs = std::move(stored.graphs);
+  return contents;
+}
+
+}  // namespace spillway

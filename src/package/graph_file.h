@@ -1,0 +1,50 @@
+// graphs.fb and weights.bin: writing and reading. Inside the package layer
+// only; the format is in graphs.fbs and docs/package-format.md.
+
+#ifndef SPILLWAY_PACKAGE_GRAPH_FILE_H_
+#define SPILLWAY_PACKAGE_GRAPH_FILE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "spillway/status.h"
+
+namespace spillway {
+
+inline constexpr char kGraphsFile[] = "graphs.fb";
+inline constexpr char kWeightsFile[] = "weights.bin";
+inline constexpr uint32_t kGraphFileVersion = 1;
+inline constexpr size_t kWeightAlignment = 64;
+
+// [shard][graph]
+using ShardGraphs = std::vector<std::vector<std::shared_ptr<const Graph>>>;
+
+struct StoredGraphs {
+  ShardGraphs graphs;
+  // Every stored constant, those that no graph uses too. Names are unique.
+  std::vector<Tensor> constants;
+};
+
+// Writes both files into `folder`. Constants are copied one after the other
+// from where they are, each ConstantData once; the same graphs give the same
+// bytes. kInvalidArgument names the graph and the tensor that cannot be stored.
+Status WriteGraphFiles(const std::string& folder, const ShardGraphs& graphs,
+                       const std::vector<Tensor>& extra);
+
+// Reads both files. Constants are views into the mapped weights.bin and keep
+// the mapping alive; tensors with the same stored values have the same
+// ConstantData. Whatever the bytes are, the result is graphs that Validate()
+// accepts or kCorruptData (kUnsupported for a newer version) naming the file.
+Result<StoredGraphs> ReadGraphFiles(const std::string& folder);
+
+// Whether a tensor can be stored: its shape, its encoding and, for a constant,
+// that the values are as many bytes as type, shape and layout ask for.
+// kInvalidArgument names the tensor.
+Status CheckStoredTensor(const Tensor& tensor);
+
+}  // namespace spillway
+
+#endif  // SPILLWAY_PACKAGE_GRAPH_FILE_H_

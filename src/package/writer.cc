@@ -1,0 +1,86 @@
+// PackageWriter.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "package/files.h"
+#include "package/json_fields.h"
+
+namespace spillway {
+namespace {
+
+// The files to list in the manifest, sorted by name. What a process that
+// crashed in the middle of AtomicFile left behind is removed.
+Result<std::vector<PackageFile>> CollectFiles(const std::string& folder) {
+  SPILLWAY_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(folder));
+  std::vector<PackageFile> files;
+  for (const std::string& name : names) {
+    const std::string path = JoinPath(folder, name);
+    if (IsDirectory(path)) {
+      return InvalidArgumentError("'" + path + "' is a folder; a package holds files only");
+    }
+    if (name.front() == '.') {
+      if (std::remove(path.c_str()) != 0) return IoError("cannot remove '" + path + "'");
+      continue;
+    }
+    if (name == kManifestFile || name == kReportFile) continue;
+    PackageFile file;
+    file.name = name;
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+}  // namespace
+
+Result<PackageWriter> PackageWriter::Create(const std::string& path) {
+  SPILLWAY_ASSIGN_OR_RETURN(AtomicFolder folder, AtomicFolder::Create(path));
+  return PackageWriter(std::move(folder));
+}
+
+Status PackageWriter::AddGraphs(const ShardGraphs& graphs, const std::vector<Tensor>& extra) {
+  return WriteGraphFiles(folder_.staging_path(), graphs, extra);
+}
+
+Status PackageWriter::AddTokenizer(const TokenizerData& data) {
+  return AddFile(kTokenizerFile, data.Serialize());
+}
+
+Status PackageWriter::AddFile(const std::string& name, std::string_view contents) {
+  if (!IsPlainFileName(name) || name.front() == '.' || name == kManifestFile) {
+    return InvalidArgumentError(
+        fmt::format("'{}' cannot be a file of a package; expected a plain name, not beginning with "
+                    "a dot and not {}",
+                    name, kManifestFile));
+  }
+  return WriteFileAtomically(PathOf(name), contents);
+}
+
+std::string PackageWriter::PathOf(const std::string& name) const {
+  return JoinPath(folder_.staging_path(), name);
+}
+
+Status PackageWriter::Commit(PackageManifest manifest) {
+  const std::string& folder = folder_.staging_path();
+  if (folder.empty()) return FailedPreconditionError("the package is already committed");
+  for (const char* name : {kGraphsFile, kWeightsFile, kTokenizerFile}) {
+    if (FileExists(PathOf(name))) continue;
+    return FailedPreconditionError(
+        fmt::format("the package has no {} yet; add graphs and tokenizer before the commit", name));
+  }
+  SPILLWAY_ASSIGN_OR_RETURN(manifest.files, CollectFiles(folder));
+  SPILLWAY_RETURN_IF_ERROR(MeasureFiles(folder, true, manifest.files));
+  // What is put in place can be opened: read it back before.
+  const std::string json = manifest.ToJson();
+  SPILLWAY_ASSIGN_OR_RETURN(const PackageManifest stored,
+                            PackageManifest::FromJson(json, PathOf(kManifestFile)));
+  SPILLWAY_RETURN_IF_ERROR(CheckFileList(stored, PathOf(kManifestFile)));
+  const Result<PackageContents> contents = ReadContents(folder, stored);
+  if (!contents.ok()) return contents.status();
+  SPILLWAY_RETURN_IF_ERROR(WriteFileAtomically(PathOf(kManifestFile), json));
+  return folder_.Commit();
+}
+
+}  // namespace spillway
