@@ -1,0 +1,144 @@
+// Session: opens a package and answers prompts.
+//
+//   spillway::SessionOptions options;
+//   options.package_path = "pkg";
+//   SPILLWAY_ASSIGN_OR_RETURN(auto session, spillway::Session::Open(options));
+//   SPILLWAY_ASSIGN_OR_RETURN(
+//       spillway::Answer answer,
+//       session->Generate("Hello", {}, [](std::string_view piece) {
+//         std::cout << piece << std::flush;
+//         return true;
+//       }));
+
+#ifndef SPILLWAY_SESSION_H_
+#define SPILLWAY_SESSION_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "spillway/export.h"
+#include "spillway/status.h"
+
+namespace spillway {
+
+struct SessionOptions {
+  std::string package_path;
+  // "host": the model's integers on this CPU; always there. "htp": the vendor's
+  // library, on x86-64 its simulator.
+  std::string executor = "host";
+  uint32_t threads = 0;  // of executor host; 0: all processors
+  // Compare the hash of every file of the package; sizes are compared always.
+  bool verify = true;
+
+  // Executor htp only.
+  std::string qnn_lib_dir;         // empty: SPILLWAY_QNN_LIB_DIR, then .deps/
+  bool in_process = false;         // no child process: a crash of the vendor library is ours
+  double load_timeout_s = 600;     // for one context binary; then its process is killed
+  double execute_timeout_s = 120;  // for one call of a graph; likewise
+};
+
+struct ChatTurn {
+  std::string role;  // "system", "user", "assistant"
+  std::string content;
+};
+
+struct RunOptions {
+  uint32_t max_new_tokens = 0;  // 0: up to the end of the context
+  // Applied in this order; temperature 0 takes the best token always.
+  double temperature = 0.8;
+  uint32_t top_k = 40;  // 0: all
+  double top_p = 0.95;  // 1: all
+  uint64_t seed = 0;
+  bool ignore_eos = false;  // go on after an end token
+  // Text only: put before the user's turn.
+  std::optional<std::string> system_prompt;
+  // Text only: no chat template; the text itself is continued (after BOS when the
+  // model wants one).
+  bool raw_prompt = false;
+  // With raw_prompt: the texts of control tokens in the prompt become control
+  // tokens. Never for text of users.
+  bool parse_special = false;
+  // Called while the prompt is processed: a name and the fraction done.
+  std::function<void(std::string_view stage, double fraction)> progress;
+};
+
+struct RunStats {
+  double load_s = 0;  // Session::Open
+  // From the call of Generate to the first token.
+  double time_to_first_token_s = 0;
+  uint32_t prefill_tokens = 0;  // of the prompt that were run
+  uint32_t reused_tokens = 0;   // of the prompt that were still cached
+  double prefill_s = 0, prefill_tokens_per_s = 0;
+  uint32_t decode_steps = 0;  // calls of the decode graph after the prompt
+  double decode_s = 0, decode_tokens_per_s = 0;
+  // Of weights that a decode step reads, and how fast they went by.
+  uint64_t weight_bytes = 0;
+  double weight_bytes_per_s = 0;
+  uint64_t peak_rss_bytes = 0;  // of this process
+  std::string executor;         // "host, 16a8w, 2 threads"
+};
+
+struct Answer {
+  std::vector<uint32_t> prompt_tokens;
+  std::vector<uint32_t> tokens;  // without the end token
+  std::string text;
+  // "end_of_text", "context_full", "max_new_tokens" or "cancelled".
+  std::string stop_reason;
+  RunStats stats;
+};
+
+// Called with each new piece of text (whole UTF-8 characters); false stops.
+using TextCallback = std::function<bool(std::string_view piece)>;
+
+// One conversation at a time; not thread-safe. The cache of keys and values is
+// kept between calls: a prompt that begins like the one before (the next turn of
+// a conversation) runs only what is new.
+class SPILLWAY_EXPORT Session {
+ public:
+  // Loads everything. Errors name the file or option that is wrong.
+  static Result<std::unique_ptr<Session>> Open(const SessionOptions& options);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Answers the last turn of a conversation, rendered with the model's own chat
+  // template. What a turn says never becomes a control token. kInvalidArgument:
+  // an option is wrong or the prompt has as many tokens as the context or more
+  // (says both numbers).
+  Result<Answer> Generate(std::span<const ChatTurn> turns, const RunOptions& options,
+                          const TextCallback& on_text = nullptr);
+  // One user turn, or with RunOptions::raw_prompt the text itself.
+  Result<Answer> Generate(std::string_view text, const RunOptions& options,
+                          const TextCallback& on_text = nullptr);
+  // Continues these tokens.
+  Result<Answer> GenerateFromTokens(std::span<const uint32_t> prompt, const RunOptions& options,
+                                    const TextCallback& on_text = nullptr);
+
+  // The tokens that Generate would start with.
+  Result<std::vector<uint32_t>> PromptTokens(std::span<const ChatTurn> turns) const;
+  Result<std::vector<uint32_t>> PromptTokens(std::string_view text,
+                                             const RunOptions& options) const;
+
+  // Forgets the cached conversation.
+  void Reset();
+
+  uint32_t context_len() const;
+  uint32_t vocab_size() const;
+  // What runs the model: "host, 16a8w, 2 threads".
+  std::string Describe() const;
+
+ private:
+  struct Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace spillway
+
+#endif  // SPILLWAY_SESSION_H_
