@@ -1,6 +1,9 @@
 #include "host/dispatch.h"
 
+#include <hwy/targets.h>
+
 #include <array>
+#include <cstdint>
 #include <cstdlib>
 
 #include "host/kernel_table.h"
@@ -33,30 +36,26 @@ std::string_view CpuTargetName(CpuTarget target) {
 }
 
 bool IsSupported(CpuTarget target) {
-  if (target == CpuTarget::kScalar) return true;
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                      __builtin_cpu_supports("avx512cd");
+  const int64_t features = hwy::SupportedTargets();
   switch (target) {
+    case CpuTarget::kScalar:
+      return true;
+#if defined(__x86_64__)
     case CpuTarget::kSse4:
-      return true;  // the baseline of the build
+      return (features & HWY_SSE4) != 0;
     case CpuTarget::kAvx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-             __builtin_cpu_supports("bmi2");
+      return (features & HWY_AVX2) != 0;
     case CpuTarget::kAvx512:
-      return avx512;
+      return (features & HWY_AVX3) != 0;
     case CpuTarget::kAvx512Vnni:
-      return avx512 && __builtin_cpu_supports("avx512vnni");
+      return (features & HWY_AVX3) != 0 && __builtin_cpu_supports("avx512vnni") != 0;
+#elif defined(__aarch64__)
+    case CpuTarget::kNeon:
+      return (features & HWY_NEON) != 0;
+#endif
     default:
       return false;
   }
-#elif defined(__aarch64__)
-  return target == CpuTarget::kNeon;
-#else
-  return false;
-#endif
 }
 
 CpuTarget SelectTarget() {
@@ -72,9 +71,41 @@ CpuTarget SelectTarget() {
   return CpuTarget::kScalar;
 }
 
-const KernelTable& KernelsFor(CpuTarget /*target*/) {
-  static const KernelTable table;
-  return table;
+namespace {
+
+const IntegerProducts& ProductsFor(CpuTarget target) {
+  switch (target) {
+#if defined(__x86_64__)
+    case CpuTarget::kSse4:
+      return Sse4Products();
+    case CpuTarget::kAvx2:
+      return Avx2Products();
+    case CpuTarget::kAvx512:
+      return Avx512Products();
+    case CpuTarget::kAvx512Vnni:
+      return Avx512VnniProducts();
+#elif defined(__aarch64__)
+    case CpuTarget::kNeon:
+      return NeonProducts();
+#endif
+    default:
+      return ScalarProducts();
+  }
+}
+
+KernelTable MakeTable(CpuTarget target) {
+  return {target, &ProductsFor(target),
+          target == CpuTarget::kScalar ? &ScalarVectorOps() : &HighwayVectorOps(target)};
+}
+
+}  // namespace
+
+const KernelTable& KernelsFor(CpuTarget target) {
+  static const std::array<KernelTable, 6> tables = {
+      MakeTable(CpuTarget::kScalar),     MakeTable(CpuTarget::kSse4),
+      MakeTable(CpuTarget::kAvx2),       MakeTable(CpuTarget::kAvx512),
+      MakeTable(CpuTarget::kAvx512Vnni), MakeTable(CpuTarget::kNeon)};
+  return tables[static_cast<size_t>(target)];
 }
 
 }  // namespace spillway::host

@@ -63,8 +63,10 @@ struct VectorOps {
                  double fs, size_t n, double* out);
   // a[i] = (a[i] + correction[i]) * factor[i].
   void (*finish_linear)(double* a, const double* correction, const double* factor, size_t n);
+  // a[i] = factor * ((a[i] + column_factor * columns[i]) + row).
+  void (*finish_matmul)(double* a, const double* columns, double column_factor, double row,
+                        double factor, size_t n);
   double (*sum_squares)(const double* a, size_t n);  // of exact integers
-  double (*sum)(const double* a, size_t n);          // of exact integers
   double (*max)(const double* a, size_t n);          // n >= 1
 
   // f32. Sums are in a fixed order of the target; results differ between targets
@@ -77,7 +79,7 @@ struct VectorOps {
   void (*gelu_tanh_f32)(const float* x, size_t n, float* out);
   void (*rms_norm_f32)(const float* x, const float* gamma, float epsilon, size_t n, float* out);
   void (*softmax_f32)(const float* x, size_t n, float* out);
-  // out = fa * a * c + fs * b * s with fs = 1 or -1.
+  // out = a * c + fs * (b * s), fs 1 or -1.
   void (*rotate_f32)(const float* a, const float* b, const float* c, const float* s, float fs,
                      size_t n, float* out);
 };

@@ -93,6 +93,11 @@ Status CheckWeight(const Graph& graph, const Op& op) {
                   [](uint8_t s) { return s < 1 || s > 16; })) {
     return BadTensor(op, weight, "a block scale outside 1..16");
   }
+  const auto* values = reinterpret_cast<const int8_t*>(weight.data->bytes().data());
+  if (std::any_of(values, values + weight.data->bytes().size(),
+                  [](int8_t q) { return q < -8 || q > 7; })) {
+    return BadTensor(op, weight, "a value outside -8..7 with block scales");
+  }
   return OkStatus();
 }
 

@@ -1,0 +1,252 @@
+// Add, Mul (second input broadcast), Silu, GeluTanh, Convert.
+
+#include <algorithm>
+#include <vector>
+
+#include "host/fast_kernels.h"
+#include "host/kernel_table.h"
+#include "host/parallel.h"
+
+namespace spillway::host {
+namespace {
+
+constexpr size_t kTile = 512;  // values on the stack at a time
+
+// The output as rows over which b is one contiguous run or one value.
+struct BroadcastRows {
+  BroadcastRows(const Shape& a, const Shape& b) {
+    size_t d = a.size();
+    // Trailing dimensions that are all equal, or all 1 in b, make one row.
+    repeats = d > 0 && b[d - 1] == 1 && a[d - 1] != 1;
+    while (d > 0 && (repeats ? b[d - 1] == 1 : b[d - 1] == a[d - 1])) {
+      width *= a[d - 1];
+      --d;
+    }
+    std::vector<size_t> strides(d, 0);
+    size_t stride = repeats ? 1 : width;
+    for (size_t i = d; i-- > 0;) {
+      strides[i] = b[i] == 1 ? 0 : stride;
+      stride *= b[i];
+    }
+    size_t rows = 1;
+    for (size_t i = 0; i < d; ++i) rows *= a[i];
+    starts.resize(rows, 0);
+    for (size_t row = 0; row < rows; ++row) {
+      size_t rest = row;
+      for (size_t i = d; i-- > 0;) {
+        starts[row] += rest % a[i] * strides[i];
+        rest /= a[i];
+      }
+    }
+  }
+  size_t width = 1;
+  bool repeats = false;        // b has one value a row
+  std::vector<size_t> starts;  // where b's row begins, for each row of a
+};
+
+class BinaryKernel : public Kernel {
+ public:
+  BinaryKernel(const Graph& graph, const Op& op, const KernelOptions& options)
+      : vectors_(*options.table->vectors),
+        add_(op.type == OpType::kAdd),
+        a_(graph.tensor(op.inputs[0])),
+        b_(graph.tensor(op.inputs[1])),
+        out_(graph.tensor(op.outputs[0])),
+        rows_(a_.shape, b_.shape) {
+    const float out_scale = graph.tensor(op.outputs[0]).encoding.scale;
+    a_factor_ = RatioFactor(a_.encoding.scale, out_scale);
+    b_factor_ = RatioFactor(b_.encoding.scale, out_scale);
+    product_factor_ = ProductFactor(a_.encoding.scale, b_.encoding.scale, out_scale);
+  }
+
+  Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
+    // Items are tiles of rows, so that one long row is split as well.
+    const size_t tiles = (rows_.width + kTile - 1) / kTile;
+    ParallelFor(pool, rows_.starts.size() * tiles, std::min(kTile, rows_.width) * 2,
+                [&](size_t first, size_t last, size_t) {
+                  for (size_t item = first; item < last; ++item) {
+                    const size_t row = item / tiles;
+                    const size_t column = item % tiles * kTile;
+                    const size_t n = std::min(kTile, rows_.width - column);
+                    const size_t at = row * rows_.width + column;
+                    const size_t b_at = rows_.starts[row] + (rows_.repeats ? 0 : column);
+                    if (a_.dtype == DType::kF32) {
+                      RunFloat(buffers, at, b_at, n);
+                    } else {
+                      RunInteger(buffers, at, b_at, n);
+                    }
+                  }
+                });
+    return OkStatus();
+  }
+
+ private:
+  void RunFloat(const StepBuffers& buffers, size_t at, size_t b_at, size_t n) const {
+    const float* a = reinterpret_cast<const float*>(buffers.inputs[0]) + at;
+    const float* b = reinterpret_cast<const float*>(buffers.inputs[1]) + b_at;
+    float* out = reinterpret_cast<float*>(buffers.output) + at;
+    float repeated[kTile];
+    if (rows_.repeats) {
+      std::fill_n(repeated, n, *b);
+      b = repeated;
+    }
+    (add_ ? vectors_.add_f32 : vectors_.multiply_f32)(a, b, n, out);
+  }
+
+  void RunInteger(const StepBuffers& buffers, size_t at, size_t b_at, size_t n) const {
+    double a[kTile];
+    double b[kTile];
+    vectors_.load(buffers.inputs[0] + at * DTypeSize(a_.dtype), a_.dtype, n, a_.encoding.offset, a);
+    vectors_.load(buffers.inputs[1] + b_at * DTypeSize(b_.dtype), b_.dtype, rows_.repeats ? 1 : n,
+                  b_.encoding.offset, b);
+    if (rows_.repeats) std::fill_n(b + 1, n - 1, b[0]);
+    if (add_) {
+      vectors_.add(a, a_factor_, b, b_factor_, n);
+    } else {
+      vectors_.multiply(a, b, product_factor_, n);
+    }
+    vectors_.store(a, n, out_, buffers.output + at * DTypeSize(out_.dtype));
+  }
+
+  const VectorOps& vectors_;
+  bool add_;
+  const Tensor& a_;
+  const Tensor& b_;
+  OutputSpec out_;
+  BroadcastRows rows_;
+  double a_factor_ = 0.0, b_factor_ = 0.0, product_factor_ = 0.0;
+};
+
+double Apply(OpType type, double real) {
+  switch (type) {
+    case OpType::kSilu:
+      return SiluOf(real);
+    case OpType::kGeluTanh:
+      return GeluTanhOf(real);
+    default:
+      return real;
+  }
+}
+
+// Fixed point to fixed point through a table of every input value.
+class TableKernel : public Kernel {
+ public:
+  TableKernel(const Graph& graph, const Op& op, const KernelOptions& options)
+      : in_dtype_(graph.tensor(op.inputs[0]).dtype),
+        out_dtype_(graph.tensor(op.outputs[0]).dtype),
+        count_(NumElements(graph.tensor(op.outputs[0]).shape)),
+        table_(static_cast<size_t>(DTypeMax(in_dtype_) - DTypeMin(in_dtype_) + 1)) {
+    const Encoding& in = graph.tensor(op.inputs[0]).encoding;
+    const Tensor& output = graph.tensor(op.outputs[0]);
+    const OutputSpec out(output);
+    const bool wide = DTypeSize(in_dtype_) == 2;
+    // The index is the stored value's bits.
+    ParallelFor(*options.pool, table_.size(), 32, [&](size_t begin, size_t end, size_t) {
+      for (size_t i = begin; i < end; ++i) {
+        const uint16_t bits = static_cast<uint16_t>(i);
+        int32_t q = bits;
+        if (in_dtype_ == DType::kS8) q = static_cast<int8_t>(bits);
+        if (in_dtype_ == DType::kS16) q = static_cast<int16_t>(bits);
+        const double real = static_cast<double>(q + in.offset) * in.scale;
+        table_[i] =
+            static_cast<uint16_t>(out.Quantize(Apply(op.type, real) / output.encoding.scale));
+      }
+    });
+    run_ = wide ? (DTypeSize(out_dtype_) == 2 ? Look<uint16_t, uint16_t> : Look<uint16_t, uint8_t>)
+                : (DTypeSize(out_dtype_) == 2 ? Look<uint8_t, uint16_t> : Look<uint8_t, uint8_t>);
+  }
+
+  Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
+    ParallelFor(pool, count_, 1, [&](size_t begin, size_t end, size_t) {
+      run_(table_.data(), buffers.inputs[0], begin, end, buffers.output);
+    });
+    return OkStatus();
+  }
+
+ private:
+  template <typename In, typename Out>
+  static void Look(const uint16_t* table, const std::byte* in, size_t begin, size_t end,
+                   std::byte* out) {
+    const In* from = reinterpret_cast<const In*>(in);
+    Out* to = reinterpret_cast<Out*>(out);
+    for (size_t i = begin; i < end; ++i) to[i] = static_cast<Out>(table[from[i]]);
+  }
+
+  DType in_dtype_, out_dtype_;
+  size_t count_;
+  std::vector<uint16_t> table_;
+  void (*run_)(const uint16_t* table, const std::byte* in, size_t begin, size_t end,
+               std::byte* out) = nullptr;
+};
+
+class ConvertKernel : public Kernel {
+ public:
+  ConvertKernel(const Graph& graph, const Op& op, const KernelOptions& options)
+      : vectors_(*options.table->vectors),
+        in_(graph.tensor(op.inputs[0])),
+        count_(NumElements(in_.shape)),
+        factor_(RatioFactor(in_.encoding.scale, graph.tensor(op.outputs[0]).encoding.scale)),
+        out_(graph.tensor(op.outputs[0])) {}
+
+  Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
+    ParallelFor(
+        pool, (count_ + kTile - 1) / kTile, kTile * 2, [&](size_t first, size_t last, size_t) {
+          double values[kTile];
+          for (size_t at = first * kTile; at < std::min(count_, last * kTile); at += kTile) {
+            const size_t n = std::min(kTile, count_ - at);
+            vectors_.load(buffers.inputs[0] + at * DTypeSize(in_.dtype), in_.dtype, n,
+                          in_.encoding.offset, values);
+            vectors_.scale(values, factor_, n);
+            vectors_.store(values, n, out_, buffers.output + at * DTypeSize(out_.dtype));
+          }
+        });
+    return OkStatus();
+  }
+
+ private:
+  const VectorOps& vectors_;
+  const Tensor& in_;
+  size_t count_;
+  double factor_;
+  OutputSpec out_;
+};
+
+class FloatUnary : public Kernel {
+ public:
+  FloatUnary(const Graph& graph, const Op& op, const KernelOptions& options)
+      : function_(op.type == OpType::kSilu ? options.table->vectors->silu_f32
+                                           : options.table->vectors->gelu_tanh_f32),
+        count_(NumElements(graph.tensor(op.outputs[0]).shape)) {}
+
+  Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
+    const float* x = reinterpret_cast<const float*>(buffers.inputs[0]);
+    float* out = reinterpret_cast<float*>(buffers.output);
+    ParallelFor(pool, count_, 8, [&](size_t begin, size_t end, size_t) {
+      function_(x + begin, end - begin, out + begin);
+    });
+    return OkStatus();
+  }
+
+ private:
+  void (*function_)(const float* x, size_t n, float* out);
+  size_t count_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeBinary(const Graph& graph, const Op& op, const KernelOptions& options) {
+  return std::make_unique<BinaryKernel>(graph, op, options);
+}
+
+std::unique_ptr<Kernel> MakeUnary(const Graph& graph, const Op& op, const KernelOptions& options) {
+  const bool from_float = graph.tensor(op.inputs[0]).dtype == DType::kF32;
+  const bool to_float = graph.tensor(op.outputs[0]).dtype == DType::kF32;
+  if (op.type == OpType::kConvert) {
+    if (from_float || to_float) return nullptr;
+    return std::make_unique<ConvertKernel>(graph, op, options);
+  }
+  if (from_float) return std::make_unique<FloatUnary>(graph, op, options);
+  return std::make_unique<TableKernel>(graph, op, options);
+}
+
+}  // namespace spillway::host

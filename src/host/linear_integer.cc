@@ -1,0 +1,135 @@
+// Linear in fixed point:
+//   out = sat(round(factor[n] * (sum_k q_x(r, k) w(n, k) + correction[n]))) - offset
+// where correction[n] = x.offset * sum_k w(n, k) + bias[n], and the sums are exact.
+
+#include <algorithm>
+#include <vector>
+
+#include "base/memory.h"
+#include "host/fast_kernels.h"
+#include "host/kernel_table.h"
+#include "host/packed_weights.h"
+#include "host/parallel.h"
+
+namespace spillway::host {
+namespace {
+
+constexpr size_t kTileBlocks = 4;  // of 16 channels, the unit of work of a thread
+constexpr size_t kTileChannels = kTileBlocks * 16;
+constexpr size_t kTileRows = 48;
+
+class IntegerLinear : public Kernel {
+ public:
+  IntegerLinear(const Graph& graph, const Op& op, const KernelOptions& options)
+      : products_(*options.table->products),
+        vectors_(*options.table->vectors),
+        dtype_(graph.tensor(op.inputs[0]).dtype),
+        rows_(graph.tensor(op.outputs[0]).shape[2]),
+        k_(graph.tensor(op.inputs[1]).shape[1]),
+        n_(graph.tensor(op.inputs[1]).shape[0]),
+        row_bytes_(products_.linear_row_bytes(dtype_, k_)),
+        out_(graph.tensor(op.outputs[0])),
+        weights_(PackedWeights::Get(graph.tensor(op.inputs[1]), *options.pool)),
+        prepared_(rows_ * row_bytes_),
+        sums_(options.pool->threads() * kTileRows * kTileChannels * sizeof(double)) {
+    ComputeFactors(graph, op);
+    ComputeCorrections(graph, op, *options.pool);
+  }
+
+  Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
+    const size_t begin = only_row_ < 0 ? 0 : static_cast<size_t>(only_row_);
+    const size_t end = only_row_ < 0 ? rows_ : begin + 1;
+    ParallelFor(pool, end - begin, k_, [&](size_t first, size_t last, size_t) {
+      for (size_t r = begin + first; r < begin + last; ++r) {
+        products_.prepare_linear_row(buffers.inputs[0] + r * k_ * DTypeSize(dtype_), dtype_, k_,
+                                     prepared_.data() + r * row_bytes_);
+      }
+    });
+    const size_t tiles = (n_ + kTileChannels - 1) / kTileChannels;
+    ParallelFor(pool, tiles, (end - begin) * k_ * kTileChannels / 16,
+                [&](size_t first, size_t last, size_t thread) {
+                  for (size_t tile = first; tile < last; ++tile) {
+                    RunTile(tile, begin, end, buffers.output, thread);
+                  }
+                });
+    return OkStatus();
+  }
+
+  void LimitRow(int row) override { only_row_ = row; }
+
+ private:
+  void ComputeFactors(const Graph& graph, const Op& op) {
+    const Tensor& weight = graph.tensor(op.inputs[1]);
+    const float x_scale = graph.tensor(op.inputs[0]).encoding.scale;
+    const float out_scale = graph.tensor(op.outputs[0]).encoding.scale;
+    factors_.resize(n_);
+    for (size_t n = 0; n < n_; ++n) {
+      factors_[n] = ProductFactor(x_scale, ChannelScale(weight.encoding, n), out_scale);
+    }
+  }
+
+  void ComputeCorrections(const Graph& graph, const Op& op, ThreadPool& pool) {
+    const size_t blocks = (n_ + 15) / 16;
+    corrections_.resize(blocks * 16);
+    // The sum of each channel's weights: the product with a row of ones.
+    const std::vector<uint8_t> ones(k_, 1);
+    AlignedBuffer row(products_.linear_row_bytes(DType::kU8, k_));
+    products_.prepare_linear_row(reinterpret_cast<const std::byte*>(ones.data()), DType::kU8, k_,
+                                 row.data());
+    ParallelFor(pool, blocks, k_, [&](size_t first, size_t last, size_t) {
+      products_.linear(row.data(), row.size(), 1, DType::kU8,
+                       weights_->data() + first * Groups() * 64, Groups(), last - first,
+                       corrections_.data() + first * 16);
+    });
+    const int32_t offset =
+        graph.tensor(op.inputs[0]).encoding.offset + products_.linear_base(dtype_);
+    const std::byte* bias =
+        op.inputs.size() > 2 ? graph.tensor(op.inputs[2]).data->bytes().data() : nullptr;
+    for (size_t n = 0; n < n_; ++n) {
+      corrections_[n] *= offset;
+      if (bias != nullptr) corrections_[n] += LoadInt(bias, DType::kS32, n);
+    }
+  }
+
+  void RunTile(size_t tile, size_t begin, size_t end, std::byte* output, size_t thread) {
+    const size_t n = tile * kTileChannels;
+    const size_t blocks = std::min(kTileBlocks, (n_ - n + 15) / 16);
+    const size_t channels = std::min(kTileChannels, n_ - n);
+    auto* sums = reinterpret_cast<double*>(sums_.data()) + thread * kTileRows * kTileChannels;
+    const int8_t* weights = weights_->data() + n / 16 * Groups() * 64;
+    for (size_t r = begin; r < end; r += kTileRows) {
+      const size_t rows = std::min(kTileRows, end - r);
+      products_.linear(prepared_.data() + r * row_bytes_, row_bytes_, rows, dtype_, weights,
+                       Groups(), blocks, sums);
+      for (size_t i = 0; i < rows; ++i) {
+        double* row = sums + i * blocks * 16;
+        vectors_.finish_linear(row, &corrections_[n], &factors_[n], channels);
+        vectors_.store(row, channels, out_, output + ((r + i) * n_ + n) * DTypeSize(out_.dtype));
+      }
+    }
+  }
+
+  size_t Groups() const { return (k_ + 3) / 4; }
+
+  const IntegerProducts& products_;
+  const VectorOps& vectors_;
+  DType dtype_;
+  size_t rows_, k_, n_, row_bytes_;
+  OutputSpec out_;
+  std::shared_ptr<const PackedWeights> weights_;
+  std::vector<double> factors_;      // [n]
+  std::vector<double> corrections_;  // [n], padded to whole blocks
+  AlignedBuffer prepared_;           // [rows][row_bytes]
+  AlignedBuffer sums_;               // [threads][kTileRows][kTileChannels] f64
+  int only_row_ = -1;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> MakeIntegerLinear(const Graph& graph, const Op& op,
+                                          const KernelOptions& options) {
+  if ((graph.tensor(op.inputs[1]).shape[1] + 3) / 4 > kMaxLinearGroups) return nullptr;
+  return std::make_unique<IntegerLinear>(graph, op, options);
+}
+
+}  // namespace spillway::host

@@ -1,0 +1,111 @@
+// VectorOps as plain loops: the target `scalar`.
+
+#include <algorithm>
+#include <cmath>
+
+#include "host/kernel_table.h"
+
+namespace spillway::host {
+namespace {
+
+void Load(const std::byte* in, DType dtype, size_t n, int32_t offset, double* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = LoadInt(in, dtype, i) + offset;
+}
+
+void Store(const double* steps, size_t n, const OutputSpec& spec, std::byte* out) {
+  for (size_t i = 0; i < n; ++i) StoreInt(out, spec.dtype, i, spec.Quantize(steps[i]));
+}
+
+void Scale(double* a, double f, size_t n) {
+  for (size_t i = 0; i < n; ++i) a[i] *= f;
+}
+
+void Multiply(double* a, const double* b, double f, size_t n) {
+  for (size_t i = 0; i < n; ++i) a[i] = f * (a[i] * b[i]);
+}
+
+void Add(double* a, double fa, const double* b, double fb, size_t n) {
+  for (size_t i = 0; i < n; ++i) a[i] = fa * a[i] + fb * b[i];
+}
+
+void Rotate(const double* a, const double* b, const double* c, const double* s, double fc,
+            double fs, size_t n, double* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = fc * (a[i] * c[i]) + fs * (b[i] * s[i]);
+}
+
+void FinishLinear(double* a, const double* correction, const double* factor, size_t n) {
+  for (size_t i = 0; i < n; ++i) a[i] = (a[i] + correction[i]) * factor[i];
+}
+
+void FinishMatMul(double* a, const double* columns, double column_factor, double row, double factor,
+                  size_t n) {
+  for (size_t i = 0; i < n; ++i) a[i] = factor * ((a[i] + column_factor * columns[i]) + row);
+}
+
+double SumSquares(const double* a, size_t n) {
+  double sum = 0.0;
+  for (size_t i = 0; i < n; ++i) sum += a[i] * a[i];
+  return sum;
+}
+
+double Max(const double* a, size_t n) { return *std::max_element(a, a + n); }
+
+float DotF32(const float* a, const float* b, size_t n) {
+  float sum = 0.0f;
+  for (size_t i = 0; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+void AddF32(const float* a, const float* b, size_t n, float* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
+}
+
+void MultiplyF32(const float* a, const float* b, size_t n, float* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = a[i] * b[i];
+}
+
+void MultiplyAddF32(float a, const float* b, size_t n, float* out) {
+  for (size_t i = 0; i < n; ++i) out[i] += a * b[i];
+}
+
+void SiluF32(const float* x, size_t n, float* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = static_cast<float>(SiluOf(x[i]));
+}
+
+void GeluTanhF32(const float* x, size_t n, float* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = static_cast<float>(GeluTanhOf(x[i]));
+}
+
+void RmsNormF32(const float* x, const float* gamma, float epsilon, size_t n, float* out) {
+  double squares = 0.0;
+  for (size_t i = 0; i < n; ++i) squares += static_cast<double>(x[i]) * x[i];
+  const double inverse = RmsInverse(squares, 1.0, static_cast<double>(n), epsilon);
+  for (size_t i = 0; i < n; ++i) out[i] = static_cast<float>(x[i] * inverse * gamma[i]);
+}
+
+void SoftmaxF32(const float* x, size_t n, float* out) {
+  const float max = *std::max_element(x, x + n);
+  double sum = 0.0;
+  for (size_t i = 0; i < n; ++i) {
+    out[i] = std::exp(x[i] - max);
+    sum += out[i];
+  }
+  for (size_t i = 0; i < n; ++i) out[i] = static_cast<float>(out[i] / sum);
+}
+
+void RotateF32(const float* a, const float* b, const float* c, const float* s, float fs, size_t n,
+               float* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = a[i] * c[i] + fs * (b[i] * s[i]);
+}
+
+}  // namespace
+
+const VectorOps& ScalarVectorOps() {
+  static constexpr VectorOps kOps = {
+      Load,         Store,       Scale,      Multiply,   Add,      Rotate,      FinishLinear,
+      FinishMatMul, SumSquares,  Max,        DotF32,     AddF32,   MultiplyF32, MultiplyAddF32,
+      SiluF32,      GeluTanhF32, RmsNormF32, SoftmaxF32, RotateF32};
+  return kOps;
+}
+
+}  // namespace spillway::host
