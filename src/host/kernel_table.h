@@ -71,10 +71,14 @@ struct VectorOps {
 
   // f32. Sums are in a fixed order of the target; results differ between targets
   // by rounding only.
-  float (*dot_f32)(const float* a, const float* b, size_t n);
+  // out[r * ldo + c] = sum_i a[r * k + i] * b[c * k + i] for c in [0, n).
+  void (*product_rows_f32)(const float* a, size_t rows, size_t k, const float* b, size_t n,
+                           float* out, size_t ldo);
+  // out[r * ldo + c] = sum_i a[r * k + i] * b[i * ldb + c] for c in [0, n).
+  void (*product_columns_f32)(const float* a, size_t rows, size_t k, const float* b, size_t ldb,
+                              size_t n, float* out, size_t ldo);
   void (*add_f32)(const float* a, const float* b, size_t n, float* out);
   void (*multiply_f32)(const float* a, const float* b, size_t n, float* out);
-  void (*multiply_add_f32)(float a, const float* b, size_t n, float* out);  // out += a * b
   void (*silu_f32)(const float* x, size_t n, float* out);
   void (*gelu_tanh_f32)(const float* x, size_t n, float* out);
   void (*rms_norm_f32)(const float* x, const float* gamma, float epsilon, size_t n, float* out);

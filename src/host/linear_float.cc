@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 #include "host/fast_kernels.h"
-#include "host/float_product.h"
+#include "host/kernel_table.h"
 #include "host/parallel.h"
 
 namespace spillway::host {
@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kTileBytes = 512 * 1024;
 
 size_t TileChannels(size_t k, size_t n) {
-  const size_t fit = std::clamp<size_t>(kTileBytes / (k * sizeof(float)) / 16 * 16, 16, 128);
+  const size_t fit = std::clamp<size_t>(kTileBytes / (k * sizeof(float)) / 12 * 12, 12, 96);
   return std::min(fit, n);
 }
 
@@ -84,7 +84,7 @@ class FloatLinear : public Kernel {
     const size_t rows = only_row_ < 0 ? rows_ : 1;
     const float* x = reinterpret_cast<const float*>(buffers.inputs[0]) + begin * k_;
     float* out = reinterpret_cast<float*>(buffers.output) + begin * n_ + n;
-    ProductWithRows(vectors_, x, rows, k_, weights, count, out, n_);
+    vectors_.product_rows_f32(x, rows, k_, weights, count, out, n_);
     if (!has_bias_) return;
     const float* bias = reinterpret_cast<const float*>(buffers.inputs[2]) + n;
     for (size_t r = 0; r < rows; ++r) vectors_.add_f32(out + r * n_, bias, count, out + r * n_);

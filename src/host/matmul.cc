@@ -11,7 +11,6 @@
 
 #include "base/memory.h"
 #include "host/fast_kernels.h"
-#include "host/float_product.h"
 #include "host/kernel_table.h"
 #include "host/parallel.h"
 
@@ -48,10 +47,10 @@ class FloatMatMul : public Kernel {
                   for (size_t item = first; item < last; ++item) {
                     const size_t batch = item / bands;
                     const size_t row = item % bands * kBand;
-                    ProductWithColumns(vectors_, a + (batch * size_.rows + row) * size_.k,
-                                       std::min(kBand, size_.rows - row), size_.k,
-                                       b + batch * size_.k * size_.n, size_.n, size_.n,
-                                       out + (batch * size_.rows + row) * size_.n, size_.n);
+                    vectors_.product_columns_f32(
+                        a + (batch * size_.rows + row) * size_.k, std::min(kBand, size_.rows - row),
+                        size_.k, b + batch * size_.k * size_.n, size_.n, size_.n,
+                        out + (batch * size_.rows + row) * size_.n, size_.n);
                   }
                 });
     return OkStatus();

@@ -4,6 +4,8 @@
 
 #include "host/kernel_table.h"
 
+// Vectors of unknown length cannot be kept in arrays, as the products below do.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "host/vector_ops.cc"
 // Highway asks for this order of its headers.
@@ -20,7 +22,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using D = hn::ScalableTag<double>;
 using DF = hn::ScalableTag<float>;
-using VD = hn::Vec<D>;
 
 // Loops over whole vectors, then over the rest one by one.
 template <typename Vectors, typename Single>
@@ -190,25 +191,116 @@ double Max(const double* a, size_t n) {
   return lanes > rest ? lanes : rest;
 }
 
-float DotF32(const float* a, const float* b, size_t n) {
+// Products keep a tile of sums in registers.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
+constexpr size_t kTileRows = 4;  // 32 vector registers
+constexpr size_t kTileRowChannels = 6;
+constexpr size_t kTileVectors = 4;
+#else
+constexpr size_t kTileRows = 3;  // 16 vector registers
+constexpr size_t kTileRowChannels = 4;
+constexpr size_t kTileVectors = 3;
+#endif
+
+// Rows of a times N rows of b over k values; sums run along the rows.
+template <size_t Rows, size_t N>
+void RowsTile(const float* a, size_t lda, const float* b, size_t ldb, size_t k, bool accumulate,
+              float* out, size_t ldo) {
   const DF d;
   const size_t lanes = hn::Lanes(d);
-  auto s0 = hn::Zero(d);
-  auto s1 = hn::Zero(d);
-  auto s2 = hn::Zero(d);
-  auto s3 = hn::Zero(d);
-  size_t i = 0;
-  for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    s0 = hn::MulAdd(hn::LoadU(d, a + i), hn::LoadU(d, b + i), s0);
-    s1 = hn::MulAdd(hn::LoadU(d, a + i + lanes), hn::LoadU(d, b + i + lanes), s1);
-    s2 = hn::MulAdd(hn::LoadU(d, a + i + 2 * lanes), hn::LoadU(d, b + i + 2 * lanes), s2);
-    s3 = hn::MulAdd(hn::LoadU(d, a + i + 3 * lanes), hn::LoadU(d, b + i + 3 * lanes), s3);
+  hn::Vec<DF> sums[Rows][N];
+  for (size_t r = 0; r < Rows; ++r) {
+    for (size_t c = 0; c < N; ++c) sums[r][c] = hn::Zero(d);
   }
-  for (; i + lanes <= n; i += lanes) s0 = hn::MulAdd(hn::LoadU(d, a + i), hn::LoadU(d, b + i), s0);
-  float rest = 0.0f;
-  for (; i < n; ++i) rest += a[i] * b[i];
-  const auto sum = hn::Add(hn::Add(s0, s1), hn::Add(s2, s3));
-  return hn::GetLane(hn::SumOfLanes(d, sum)) + rest;
+  size_t i = 0;
+  for (; i + lanes <= k; i += lanes) {
+    hn::Vec<DF> left[Rows];
+    for (size_t r = 0; r < Rows; ++r) left[r] = hn::LoadU(d, a + r * lda + i);
+    for (size_t c = 0; c < N; ++c) {
+      const auto right = hn::LoadU(d, b + c * ldb + i);
+      for (size_t r = 0; r < Rows; ++r) sums[r][c] = hn::MulAdd(left[r], right, sums[r][c]);
+    }
+  }
+  for (size_t r = 0; r < Rows; ++r) {
+    for (size_t c = 0; c < N; ++c) {
+      float sum = hn::GetLane(hn::SumOfLanes(d, sums[r][c]));
+      for (size_t j = i; j < k; ++j) sum += a[r * lda + j] * b[c * ldb + j];
+      out[r * ldo + c] = accumulate ? out[r * ldo + c] + sum : sum;
+    }
+  }
+}
+
+template <size_t N>
+void RowsStrip(const float* a, size_t rows, size_t lda, const float* b, size_t ldb, size_t k,
+               bool accumulate, float* out, size_t ldo) {
+  size_t r = 0;
+  for (; r + kTileRows <= rows; r += kTileRows) {
+    RowsTile<kTileRows, N>(a + r * lda, lda, b, ldb, k, accumulate, out + r * ldo, ldo);
+  }
+  for (; r < rows; ++r) RowsTile<1, N>(a + r * lda, lda, b, ldb, k, accumulate, out + r * ldo, ldo);
+}
+
+void ProductRowsF32(const float* a, size_t rows, size_t k, const float* b, size_t n, float* out,
+                    size_t ldo) {
+  constexpr size_t kDepth = 1024;  // a strip of b stays in the first-level cache
+  for (size_t i = 0; i < k; i += kDepth) {
+    const size_t depth = k - i < kDepth ? k - i : kDepth;
+    size_t c = 0;
+    for (; c + kTileRowChannels <= n; c += kTileRowChannels) {
+      RowsStrip<kTileRowChannels>(a + i, rows, k, b + c * k + i, k, depth, i > 0, out + c, ldo);
+    }
+    for (; c < n; ++c) RowsStrip<1>(a + i, rows, k, b + c * k + i, k, depth, i > 0, out + c, ldo);
+  }
+}
+
+// Rows of a times N vectors of b's columns; sums run down the columns.
+template <size_t Rows, size_t N>
+void ColumnsTile(const float* a, size_t lda, const float* b, size_t ldb, size_t k, float* out,
+                 size_t ldo) {
+  const DF d;
+  const size_t lanes = hn::Lanes(d);
+  hn::Vec<DF> sums[Rows][N];
+  for (size_t r = 0; r < Rows; ++r) {
+    for (size_t c = 0; c < N; ++c) sums[r][c] = hn::Zero(d);
+  }
+  for (size_t i = 0; i < k; ++i) {
+    hn::Vec<DF> right[N];
+    for (size_t c = 0; c < N; ++c) right[c] = hn::LoadU(d, b + i * ldb + c * lanes);
+    for (size_t r = 0; r < Rows; ++r) {
+      const auto left = hn::Set(d, a[r * lda + i]);
+      for (size_t c = 0; c < N; ++c) sums[r][c] = hn::MulAdd(left, right[c], sums[r][c]);
+    }
+  }
+  for (size_t r = 0; r < Rows; ++r) {
+    for (size_t c = 0; c < N; ++c) hn::StoreU(sums[r][c], d, out + r * ldo + c * lanes);
+  }
+}
+
+template <size_t N>
+void ColumnsStrip(const float* a, size_t rows, size_t k, const float* b, size_t ldb, float* out,
+                  size_t ldo) {
+  size_t r = 0;
+  for (; r + kTileRows <= rows; r += kTileRows) {
+    ColumnsTile<kTileRows, N>(a + r * k, k, b, ldb, k, out + r * ldo, ldo);
+  }
+  for (; r < rows; ++r) ColumnsTile<1, N>(a + r * k, k, b, ldb, k, out + r * ldo, ldo);
+}
+
+void ProductColumnsF32(const float* a, size_t rows, size_t k, const float* b, size_t ldb, size_t n,
+                       float* out, size_t ldo) {
+  const size_t lanes = hn::Lanes(DF());
+  size_t c = 0;
+  for (; c + kTileVectors * lanes <= n; c += kTileVectors * lanes) {
+    ColumnsStrip<kTileVectors>(a, rows, k, b + c, ldb, out + c, ldo);
+  }
+  for (; c + lanes <= n; c += lanes) ColumnsStrip<1>(a, rows, k, b + c, ldb, out + c, ldo);
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t j = c; j < n; ++j) {
+      double sum = 0.0;
+      for (size_t i = 0; i < k; ++i) sum += static_cast<double>(a[r * k + i]) * b[i * ldb + j];
+      out[r * ldo + j] = static_cast<float>(sum);
+    }
+  }
 }
 
 void AddF32(const float* a, const float* b, size_t n, float* out) {
@@ -227,17 +319,6 @@ void MultiplyF32(const float* a, const float* b, size_t n, float* out) {
       [&](size_t i)
           HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, out + i); },
       [&](size_t i) { out[i] = a[i] * b[i]; });
-}
-
-void MultiplyAddF32(float a, const float* b, size_t n, float* out) {
-  const DF d;
-  const auto factor = hn::Set(d, a);
-  ForEach(
-      n, hn::Lanes(d),
-      [&](size_t i) HWY_ATTR {
-        hn::StoreU(hn::MulAdd(factor, hn::LoadU(d, b + i), hn::LoadU(d, out + i)), d, out + i);
-      },
-      [&](size_t i) { out[i] += a * b[i]; });
 }
 
 // Applies f to each value: whole vectors, then the rest through a padded one, so
@@ -281,7 +362,9 @@ void GeluTanhF32(const float* x, size_t n, float* out) {
 }
 
 void RmsNormF32(const float* x, const float* gamma, float epsilon, size_t n, float* out) {
-  const double mean = static_cast<double>(DotF32(x, x, n)) / static_cast<double>(n);
+  float squares = 0.0f;
+  RowsTile<1, 1>(x, 0, x, 0, n, false, &squares, 0);
+  const double mean = static_cast<double>(squares) / static_cast<double>(n);
   const float inverse = static_cast<float>(1.0 / std::sqrt(mean + epsilon));
   const DF d;
   const auto factor = hn::Set(d, inverse);
@@ -326,9 +409,26 @@ void RotateF32(const float* a, const float* b, const float* c, const float* s, f
 
 const VectorOps& Table() {
   static constexpr VectorOps kOps = {
-      Load,         Store,       Scale,      Multiply,   Add,      Rotate,      FinishLinear,
-      FinishMatMul, SumSquares,  Max,        DotF32,     AddF32,   MultiplyF32, MultiplyAddF32,
-      SiluF32,      GeluTanhF32, RmsNormF32, SoftmaxF32, RotateF32};
+      .load = Load,
+      .store = Store,
+      .scale = Scale,
+      .multiply = Multiply,
+      .add = Add,
+      .rotate = Rotate,
+      .finish_linear = FinishLinear,
+      .finish_matmul = FinishMatMul,
+      .sum_squares = SumSquares,
+      .max = Max,
+      .product_rows_f32 = ProductRowsF32,
+      .product_columns_f32 = ProductColumnsF32,
+      .add_f32 = AddF32,
+      .multiply_f32 = MultiplyF32,
+      .silu_f32 = SiluF32,
+      .gelu_tanh_f32 = GeluTanhF32,
+      .rms_norm_f32 = RmsNormF32,
+      .softmax_f32 = SoftmaxF32,
+      .rotate_f32 = RotateF32,
+  };
   return kOps;
 }
 

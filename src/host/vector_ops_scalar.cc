@@ -50,10 +50,26 @@ double SumSquares(const double* a, size_t n) {
 
 double Max(const double* a, size_t n) { return *std::max_element(a, a + n); }
 
-float DotF32(const float* a, const float* b, size_t n) {
-  float sum = 0.0f;
-  for (size_t i = 0; i < n; ++i) sum += a[i] * b[i];
-  return sum;
+void ProductRowsF32(const float* a, size_t rows, size_t k, const float* b, size_t n, float* out,
+                    size_t ldo) {
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t c = 0; c < n; ++c) {
+      double sum = 0.0;
+      for (size_t i = 0; i < k; ++i) sum += static_cast<double>(a[r * k + i]) * b[c * k + i];
+      out[r * ldo + c] = static_cast<float>(sum);
+    }
+  }
+}
+
+void ProductColumnsF32(const float* a, size_t rows, size_t k, const float* b, size_t ldb, size_t n,
+                       float* out, size_t ldo) {
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t c = 0; c < n; ++c) {
+      double sum = 0.0;
+      for (size_t i = 0; i < k; ++i) sum += static_cast<double>(a[r * k + i]) * b[i * ldb + c];
+      out[r * ldo + c] = static_cast<float>(sum);
+    }
+  }
 }
 
 void AddF32(const float* a, const float* b, size_t n, float* out) {
@@ -62,10 +78,6 @@ void AddF32(const float* a, const float* b, size_t n, float* out) {
 
 void MultiplyF32(const float* a, const float* b, size_t n, float* out) {
   for (size_t i = 0; i < n; ++i) out[i] = a[i] * b[i];
-}
-
-void MultiplyAddF32(float a, const float* b, size_t n, float* out) {
-  for (size_t i = 0; i < n; ++i) out[i] += a * b[i];
 }
 
 void SiluF32(const float* x, size_t n, float* out) {
@@ -102,9 +114,26 @@ void RotateF32(const float* a, const float* b, const float* c, const float* s, f
 
 const VectorOps& ScalarVectorOps() {
   static constexpr VectorOps kOps = {
-      Load,         Store,       Scale,      Multiply,   Add,      Rotate,      FinishLinear,
-      FinishMatMul, SumSquares,  Max,        DotF32,     AddF32,   MultiplyF32, MultiplyAddF32,
-      SiluF32,      GeluTanhF32, RmsNormF32, SoftmaxF32, RotateF32};
+      .load = Load,
+      .store = Store,
+      .scale = Scale,
+      .multiply = Multiply,
+      .add = Add,
+      .rotate = Rotate,
+      .finish_linear = FinishLinear,
+      .finish_matmul = FinishMatMul,
+      .sum_squares = SumSquares,
+      .max = Max,
+      .product_rows_f32 = ProductRowsF32,
+      .product_columns_f32 = ProductColumnsF32,
+      .add_f32 = AddF32,
+      .multiply_f32 = MultiplyF32,
+      .silu_f32 = SiluF32,
+      .gelu_tanh_f32 = GeluTanhF32,
+      .rms_norm_f32 = RmsNormF32,
+      .softmax_f32 = SoftmaxF32,
+      .rotate_f32 = RotateF32,
+  };
   return kOps;
 }
 
