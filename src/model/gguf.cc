@@ -358,7 +358,7 @@ Status GgufParser::ParseNumbers(uint64_t count, GgufValue* value) {
     } else {
       Stored stored{};
       SPILLWAY_RETURN_IF_ERROR(Read("array element", &stored));
-      kept[i] = static_cast<Kept>(stored);
+      kept[i] = static_cast<Kept>(stored);  // NOLINT(bugprone-signed-char-misuse): a number
     }
   }
   *value = std::move(kept);

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <utility>
@@ -152,7 +152,7 @@ TEST(DequantizeF16Test, EveryHalf) {
   const std::vector<float> values = Dequantize(TensorType::kF16, bytes);
   for (uint32_t half = 0; half < 0x10000; ++half) {
     const float expected = HalfToFloat(static_cast<uint16_t>(half));
-    ASSERT_EQ(std::memcmp(&values[half], &expected, sizeof(float)), 0) << half;
+    ASSERT_EQ(std::bit_cast<uint32_t>(values[half]), std::bit_cast<uint32_t>(expected)) << half;
   }
 }
 

@@ -65,7 +65,8 @@ void AddTokenizer(const TinyModelSpec& spec, GgufWriter* file) {
     if (tokens.size() >= spec.vocab) break;
     if (!known.insert(left + right).second) continue;
     tokens.push_back(left + right);
-    merges.push_back(left + " " + right);
+    std::string merge = left;
+    merges.push_back(merge.append(" ").append(right));
   }
   if (tokens.size() != spec.vocab) std::abort();
   types.resize(tokens.size(), MetaValue::I32(1));
