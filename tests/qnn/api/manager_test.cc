@@ -4,7 +4,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <csignal>
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -364,6 +367,45 @@ TEST_F(ManagerTest, SharedWeightsAreRefusedOnTheSimulatorBeforeTheCall) {
   EXPECT_THAT(context.status().message(), HasSubstr("shares 99 bytes of weights"));
   EXPECT_EQ(fake_.Record(), "");
 #endif
+}
+
+// What the tests of a worker process rely on.
+using ManagerDeathTest = ManagerTest;
+
+TEST_F(ManagerDeathTest, FakeCrashesOnDemand) {
+  EXPECT_EXIT(
+      {
+        const ScopedEnv env("FAKE_QNN_CRASH", "graphFinalize");
+        (void)RunAll();
+        std::exit(0);
+      },
+      ::testing::KilledBySignal(SIGSEGV), "");
+}
+
+TEST_F(ManagerDeathTest, FakeHangsOnDemand) {
+  EXPECT_EXIT(
+      {
+        const ScopedEnv env("FAKE_QNN_HANG", "graphExecute:1");
+        alarm(1);
+        (void)RunAll();
+        std::exit(0);
+      },
+      ::testing::KilledBySignal(SIGALRM), "");
+}
+
+TEST_F(ManagerTest, FakeSimulatorLosesGraphsOfSlcBinaries) {
+  const Result<Session> session = Open();
+  ASSERT_TRUE(session.ok());
+  std::vector<std::byte> binary = CompileTiny(*session).value();
+  const BinaryInfo info = ReadBinaryInfo(*session->system, binary, "tiny").value();
+  binary[20] = std::byte{1};  // the fake's SLC word
+  EXPECT_TRUE(Context::Load(session->backend, session->device, binary, info, {}).ok());
+  EXPECT_EQ(session->log->facts().loaded.back().slc_allocate, 1);
+  const ScopedEnv env("FAKE_QNN_SIMULATOR", "1");
+  const Status status = Context::Load(session->backend, session->device, binary, info, {}).status();
+  EXPECT_THAT(status.message(), HasSubstr("6003"));
+  EXPECT_THAT(status.message(), HasSubstr("4003"));
+  EXPECT_THAT(status.message(), HasSubstr("SLC allocator"));
 }
 
 TEST_F(ManagerTest, LogsHaveASlotEach) {
