@@ -68,7 +68,7 @@ class VendorCompile {
     result_.build_id = library->build_id();
     result_.core_api = qnn::VersionText(library->version().core);
     result_.backend_api = qnn::VersionText(library->version().backend);
-    SPILLWAY_ASSIGN_OR_RETURN(const qnn::htp::Soc* soc, qnn::htp::CheckOptions(options_));
+    SPILLWAY_ASSIGN_OR_RETURN(soc_, qnn::htp::CheckOptions(options_));
     SPILLWAY_ASSIGN_OR_RETURN(
         log_, qnn::VendorLog::Create(library, static_cast<qnn::abi::LogLevel>(options_.log_level),
                                      [this](qnn::abi::LogLevel level, std::string_view line) {
@@ -77,9 +77,9 @@ class VendorCompile {
     SPILLWAY_ASSIGN_OR_RETURN(backend_, qnn::Backend::Create(log_));
     SPILLWAY_ASSIGN_OR_RETURN(
         device_, qnn::Device::Create(log_, qnn::htp::MakeDeviceConfigs(
-                                               *soc, options_.pd_session,
+                                               *soc_, options_.pd_session,
                                                library->version().backend)));
-    profile_level_ = soc->estimates ? qnn::abi::kProfileDetailed : 0u;
+    profile_level_ = soc_->estimates ? qnn::abi::kProfileDetailed : 0u;
     SPILLWAY_ASSIGN_OR_RETURN(
         context_,
         qnn::Context::Create(backend_, device_, qnn::htp::MakeContextConfigs(options_)));
@@ -105,7 +105,7 @@ class VendorCompile {
     Progress("build " + graph.name(), -1.0);
     SPILLWAY_ASSIGN_OR_RETURN(
         qnn::Graph* vendor,
-        context_->CreateGraph(graph.name(), qnn::htp::MakeGraphConfigs(options_)));
+        context_->CreateGraph(graph.name(), qnn::htp::MakeGraphConfigs(options_, *soc_)));
     SPILLWAY_ASSIGN_OR_RETURN(const qnn::LowerResult lowered, qnn::LowerGraph(graph, vendor));
     qnn::FinalizeOptions finalize;
     finalize.profile_level = profile_level_;
@@ -161,6 +161,7 @@ class VendorCompile {
   const VendorJob& job_;
   const VendorEvents& events_;
   qnn::htp::HtpOptions options_;
+  const qnn::htp::Soc* soc_ = nullptr;
   uint32_t profile_level_ = 0;
   std::shared_ptr<const qnn::SystemLibrary> system_;
   std::shared_ptr<qnn::VendorLog> log_;

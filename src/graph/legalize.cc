@@ -187,7 +187,9 @@ class Legalizer {
 }  // namespace
 
 Result<Graph> Legalize(const Graph& graph, const LegalizeTarget& target) {
-  return Legalizer(graph, target).Run();
+  SPILLWAY_ASSIGN_OR_RETURN(const Graph first, Legalizer(graph, target).Run());
+  // Joining chains leaves operations that nobody reads; a second pass drops them.
+  return Legalizer(first, target).Run();
 }
 
 }  // namespace spillway
