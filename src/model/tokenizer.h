@@ -1,10 +1,17 @@
 // Tokenizer: byte-level BPE from GGUF metadata. Exact ids.
 //
+// Text passes through four steps: special tokens are cut out (special_tokens.h),
+// the rest is split into pre-tokens (pretokenizer.h), the bytes of each are
+// written in the byte-level alphabet (byte_alphabet.h) and joined by the merges,
+// best rank first (bpe.h). Normalisation is not part of it: text for a model
+// that expects NFC (the qwen2 kind) must come in NFC, as typed text does.
+//
 // Const methods may be called from several threads.
 
 #ifndef SPILLWAY_MODEL_TOKENIZER_H_
 #define SPILLWAY_MODEL_TOKENIZER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -20,15 +27,18 @@ namespace spillway {
 
 // The tokenizer's whole data, as read from a GGUF file; what a package stores.
 struct TokenizerData {
-  std::string model;            // "gpt2" (byte-level BPE)
-  std::string pre;              // "smollm", "gpt-2", "llama-bpe", "qwen2"
+  std::string model;                // "gpt2" (byte-level BPE)
+  std::string pre;                  // a name that Pretokenizer::Create knows
   std::vector<std::string> tokens;  // id -> text in the byte-level alphabet
-  std::vector<uint8_t> types;       // id -> GGUF token type (1 normal, 3 control, 4 user-defined, ...)
+  std::vector<uint8_t> types;  // id -> GGUF token type (1 normal, 3 control, 4 user-defined, ...)
   std::vector<std::string> merges;  // "left right", best first
   std::optional<uint32_t> bos_id, eos_id, eot_id, pad_id, unknown_id;
   bool add_bos = false, add_eos = false;
   std::string chat_template;  // Jinja source; empty when the model has none
 
+  // Reads tokenizer.ggml.* and tokenizer.chat_template. A tokenizer model other
+  // than gpt2 is kUnsupported, a missing key kNotFound, an inconsistent one
+  // kCorruptData; the message names the file and the key.
   static Result<TokenizerData> FromGguf(const GgufFile& file);
   // One self-describing byte string; Parse checks everything (counts, UTF-8,
   // ids in range) and names the field that is wrong.
@@ -36,10 +46,17 @@ struct TokenizerData {
   static Result<TokenizerData> Parse(std::string_view bytes);
 };
 
+// Where a special token stands in a text.
+struct SpecialMatch {
+  size_t begin = 0, end = 0;
+  uint32_t id = 0;
+};
+
 class Tokenizer {
  public:
-  // Fails when `data.pre` is not one of the known pre-tokenizers (lists them)
-  // or a merge names an unknown token.
+  // Fails when `data.pre` is not one of the known pre-tokenizers (kUnsupported,
+  // lists them), a merge names an unknown token or the data are inconsistent
+  // (kCorruptData).
   static Result<std::shared_ptr<const Tokenizer>> Create(TokenizerData data);
   ~Tokenizer();
 
@@ -49,11 +66,18 @@ class Tokenizer {
   // Text to ids. With `parse_special`, the texts of control and user-defined
   // tokens in `text` become those tokens; without, `text` is plain text
   // whatever it spells. No BOS or EOS is added. Invalid UTF-8 is replaced by
-  // U+FFFD, one for each maximal ill-formed part.
+  // U+FFFD, one for each maximal ill-formed part. A byte that the vocabulary has
+  // no token for is left out, as the reference implementation does. Time is
+  // near-linear in the length of `text`, whatever it holds.
   std::vector<uint32_t> Encode(std::string_view text, bool parse_special) const;
 
+  // The special tokens that Encode(text, true) finds: from left to right, the
+  // longest at each place, not overlapping.
+  std::vector<SpecialMatch> FindSpecial(std::string_view text) const;
+
   // The bytes of one token: what it adds to the text. Control tokens give their
-  // text with `show_special`, nothing without. An id out of range gives nothing.
+  // text with `show_special`, nothing without; so do the unknown token and unused
+  // entries. An id out of range gives nothing.
   std::string TokenBytes(uint32_t id, bool show_special = false) const;
   std::string Decode(std::span<const uint32_t> ids, bool show_special = false) const;
 
@@ -75,7 +99,7 @@ class Tokenizer {
 class StreamDecoder {
  public:
   explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer);
-  // The text that `id` completes (may be empty).
+  // The text that `id` completes (may be empty). At most 3 bytes are held back.
   std::string Add(uint32_t id);
   // What is still held back, invalid bytes replaced by U+FFFD.
   std::string Finish();
