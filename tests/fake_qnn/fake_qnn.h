@@ -21,7 +21,7 @@
 //   FAKE_QNN_SYSTEM_MAJOR=n       System API version (default 1)
 //
 // The record has a line "call <name>" for each call and, before the call it
-// belongs to, "config <name> option <n> <64 or 56.. bytes in hex>" for each
+// belongs to, "config <name> option <n> <bytes in hex>" for each
 // configuration with the custom bytes behind it.
 
 #ifndef SPILLWAY_TESTS_FAKE_QNN_FAKE_QNN_H_

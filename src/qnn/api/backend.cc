@@ -36,6 +36,10 @@ Backend::~Backend() {
 }
 
 Status Backend::Validate(const OpQuery& op) const {
+  SPILLWAY_RETURN_IF_ERROR(CheckParams(op.name, op.params));
+  for (const auto* side : {&op.inputs, &op.outputs}) {
+    for (const TensorDesc& desc : *side) SPILLWAY_RETURN_IF_ERROR(CheckTensorWithoutData(desc));
+  }
   std::deque<AbiTensor> owned;
   const auto convert = [&owned](const std::vector<TensorDesc>& descs,
                                 std::vector<abi::Tensor>* tensors) {

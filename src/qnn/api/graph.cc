@@ -102,6 +102,8 @@ Status Graph::AddNode(const OpDesc& op) {
     return FailedPreconditionError(
         fmt::format("graph '{}' is finished: node '{}' cannot be added", name_, op.name));
   }
+  const Status checked = CheckParams(op.name, op.params);
+  if (!checked.ok()) return checked.WithContext(fmt::format("graph '{}'", name_));
   std::vector<abi::Tensor> inputs, outputs;
   SPILLWAY_RETURN_IF_ERROR(CollectTensors(op, op.inputs, &inputs));
   SPILLWAY_RETURN_IF_ERROR(CollectTensors(op, op.outputs, &outputs));

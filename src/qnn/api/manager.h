@@ -70,7 +70,8 @@ class Backend {
 
   // Whether the target supports an operation: ok, or kUnsupported with the
   // node's name and type and the data types and shapes of all its tensors.
-  // The SoC is that of the device created last. Needs no graph.
+  // The SoC is that of the device created last. Needs no graph, and static tensors
+  // need no data. kInvalidArgument for a tensor that CheckTensor refuses.
   Status Validate(const OpQuery& op) const;
   // The operation types of the HTP package, in the vendor's order.
   Result<std::vector<std::string>> SupportedOperations() const;

@@ -177,7 +177,7 @@ std::string DescribeTensor(DataType dtype, std::span<const uint32_t> dims) {
   return fmt::format("{} [{}]", DataTypeName(dtype), fmt::join(dims.begin(), dims.end(), ", "));
 }
 
-Status CheckTensor(const TensorDesc& tensor) {
+Status CheckTensorWithoutData(const TensorDesc& tensor) {
   if (tensor.name.empty()) return BadTensor(tensor, "has no name");
   if (DataTypeSize(tensor.dtype) == 0) {
     return BadTensor(tensor,
@@ -195,7 +195,13 @@ Status CheckTensor(const TensorDesc& tensor) {
     size *= dim;
   }
   if (size >= kMostBytes) return BadTensor(tensor, "is larger than 4 GiB");
+  return CheckEncoding(tensor);
+}
+
+Status CheckTensor(const TensorDesc& tensor) {
+  SPILLWAY_RETURN_IF_ERROR(CheckTensorWithoutData(tensor));
   const bool is_static = tensor.role == TensorRole::kStatic;
+  const uint64_t size = ByteSize(tensor.dtype, tensor.dims);
   if (is_static && tensor.data.size() != size) {
     return BadTensor(tensor,
                      fmt::format("has {} bytes of data, expected {}", tensor.data.size(), size));
@@ -203,7 +209,22 @@ Status CheckTensor(const TensorDesc& tensor) {
   if (!is_static && !tensor.data.empty()) {
     return BadTensor(tensor, "has data, but only static tensors do");
   }
-  return CheckEncoding(tensor);
+  return OkStatus();
+}
+
+Status CheckParams(const std::string& op_name, const std::vector<OpParam>& params) {
+  for (const OpParam& param : params) {
+    const auto* tensor = std::get_if<TensorParam>(&param.value);
+    if (tensor == nullptr) continue;
+    TensorDesc desc;
+    desc.name = op_name + "." + param.name;
+    desc.role = TensorRole::kStatic;
+    desc.dtype = tensor->dtype;
+    desc.dims = tensor->dims;
+    desc.data = tensor->data;
+    SPILLWAY_RETURN_IF_ERROR(CheckTensor(desc));
+  }
+  return OkStatus();
 }
 
 TensorParam TensorParam::Uint32(std::vector<uint32_t> dims, std::span<const uint32_t> values) {

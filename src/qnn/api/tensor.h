@@ -78,6 +78,8 @@ uint64_t ByteSize(DataType dtype, std::span<const uint32_t> dims);
 // dimension of 0, a scale of 0): this refuses it, naming the tensor, with
 // kInvalidArgument.
 Status CheckTensor(const TensorDesc& tensor);
+// The same without looking at `data`, for questions that need none.
+Status CheckTensorWithoutData(const TensorDesc& tensor);
 
 // "u16 [1, 1, 32, 576]"
 std::string DescribeTensor(DataType dtype, std::span<const uint32_t> dims);
@@ -97,6 +99,9 @@ struct OpParam {
   // A bool goes out as an 8-bit boolean.
   std::variant<uint32_t, int32_t, float, bool, TensorParam> value;
 };
+
+// Checks the tensors among an operation's parameters as CheckTensor does.
+Status CheckParams(const std::string& op_name, const std::vector<OpParam>& params);
 
 inline constexpr char kHtpPackage[] = "qti.aisw";
 

@@ -12,7 +12,7 @@
 
 namespace spillway::qnn {
 
-struct VendorLog::Shared {
+struct VendorLogState {
   void AddText(abi::LogLevel level, std::string_view text);
   void AddLine(abi::LogLevel level, std::string_view line);
 
@@ -29,14 +29,18 @@ namespace {
 
 constexpr size_t kProblems = 16;
 
-using SharedLog = void;  // the slots hold VendorLog::Shared, which is private
+// The state that a callback function serves.
 struct Slot {
   std::mutex mutex;
   bool taken = false;
-  std::shared_ptr<SharedLog> shared;
-  void (*add)(SharedLog*, abi::LogLevel, std::string_view) = nullptr;
+  std::shared_ptr<VendorLogState> state;
 };
-Slot slots[VendorLog::kMost];
+
+// Never destroyed: the vendor may log while the process ends.
+Slot& SlotAt(int index) {
+  static Slot* const kSlots = new Slot[VendorLog::kMost];
+  return kSlots[index];
+}
 
 // One vendor message; formatted here because the arguments die with the call.
 void Receive(Slot& slot, abi::LogLevel level, const char* format, va_list arguments) {
@@ -55,19 +59,17 @@ void Receive(Slot& slot, abi::LogLevel level, const char* format, va_list argume
     text = std::string_view(buffer, static_cast<size_t>(length));
   }
   va_end(copy);
-  std::shared_ptr<SharedLog> shared;
-  void (*add)(SharedLog*, abi::LogLevel, std::string_view) = nullptr;
+  std::shared_ptr<VendorLogState> state;
   {
     const std::lock_guard lock(slot.mutex);
-    shared = slot.shared;
-    add = slot.add;
+    state = slot.state;
   }
-  if (shared != nullptr) add(shared.get(), level, text);
+  if (state != nullptr) state->AddText(level, text);
 }
 
 template <int kSlot>
 void Callback(const char* format, abi::LogLevel level, uint64_t, va_list arguments) {
-  Receive(slots[kSlot], level, format, arguments);
+  Receive(SlotAt(kSlot), level, format, arguments);
 }
 
 template <int... kSlots>
@@ -78,9 +80,9 @@ abi::LogCallback CallbackOf(int slot, std::integer_sequence<int, kSlots...>) {
 
 int TakeSlot() {
   for (int i = 0; i < VendorLog::kMost; ++i) {
-    const std::lock_guard lock(slots[i].mutex);
-    if (slots[i].taken) continue;
-    slots[i].taken = true;
+    const std::lock_guard lock(SlotAt(i).mutex);
+    if (SlotAt(i).taken) continue;
+    SlotAt(i).taken = true;
     return i;
   }
   return -1;
@@ -88,7 +90,7 @@ int TakeSlot() {
 
 }  // namespace
 
-void VendorLog::Shared::AddText(abi::LogLevel level, std::string_view text) {
+void VendorLogState::AddText(abi::LogLevel level, std::string_view text) {
   const std::lock_guard lock(mutex);
   while (!text.empty()) {
     const size_t end = text.find_first_of("\r\n");
@@ -99,7 +101,7 @@ void VendorLog::Shared::AddText(abi::LogLevel level, std::string_view text) {
   }
 }
 
-void VendorLog::Shared::AddLine(abi::LogLevel level, std::string_view line) {
+void VendorLogState::AddLine(abi::LogLevel level, std::string_view line) {
   reader.AddLine(line);
   if (level == abi::kLogError && !LogReader::IsHarmless(line)) {
     ++problems_seen;
@@ -113,26 +115,23 @@ void VendorLog::Shared::AddLine(abi::LogLevel level, std::string_view line) {
   }
 }
 
-VendorLog::VendorLog(std::shared_ptr<const Library> library, std::shared_ptr<Shared> shared)
-    : library_(std::move(library)), shared_(std::move(shared)) {}
+VendorLog::VendorLog(std::shared_ptr<const Library> library, std::shared_ptr<VendorLogState> state)
+    : library_(std::move(library)), state_(std::move(state)) {}
 
 Result<std::shared_ptr<VendorLog>> VendorLog::Create(std::shared_ptr<const Library> library,
                                                      abi::LogLevel level, LogSink sink) {
-  auto shared = std::make_shared<Shared>();
-  shared->sink = std::move(sink);
-  std::shared_ptr<VendorLog> log(new VendorLog(std::move(library), shared));
+  auto state = std::make_shared<VendorLogState>();
+  state->sink = std::move(sink);
+  std::shared_ptr<VendorLog> log(new VendorLog(std::move(library), state));
   log->slot_ = TakeSlot();
   if (log->slot_ < 0) {
     return ResourceExhaustedError("too many vendor logs at once: the process has room for " +
                                   std::to_string(kMost) + ". Free one first.");
   }
   {
-    Slot& slot = slots[log->slot_];
+    Slot& slot = SlotAt(log->slot_);
     const std::lock_guard lock(slot.mutex);
-    slot.shared = shared;
-    slot.add = [](SharedLog* target, abi::LogLevel line_level, std::string_view text) {
-      static_cast<Shared*>(target)->AddText(line_level, text);
-    };
+    slot.state = state;
   }
   const abi::LogCallback callback =
       CallbackOf(log->slot_, std::make_integer_sequence<int, kMost>());
@@ -155,41 +154,41 @@ VendorLog::~VendorLog() {
     }
   }
   if (slot_ < 0) return;
-  const std::lock_guard lock(slots[slot_].mutex);
-  slots[slot_].shared.reset();
-  slots[slot_].taken = false;
+  const std::lock_guard lock(SlotAt(slot_).mutex);
+  SlotAt(slot_).state.reset();
+  SlotAt(slot_).taken = false;
 }
 
 LogFacts VendorLog::facts() const {
-  const std::lock_guard lock(shared_->mutex);
-  return shared_->reader.facts();
+  const std::lock_guard lock(state_->mutex);
+  return state_->reader.facts();
 }
 
 void VendorLog::BeginPrepare(std::string_view graph,
                              std::function<void(std::string_view, double)> progress) {
-  const std::lock_guard lock(shared_->mutex);
-  shared_->reader.BeginPrepare(graph);
-  shared_->progress = std::move(progress);
-  shared_->last_fraction = 0;
+  const std::lock_guard lock(state_->mutex);
+  state_->reader.BeginPrepare(graph);
+  state_->progress = std::move(progress);
+  state_->last_fraction = 0;
 }
 
 void VendorLog::EndPrepare() {
-  const std::lock_guard lock(shared_->mutex);
-  shared_->progress = {};
+  const std::lock_guard lock(state_->mutex);
+  state_->progress = {};
 }
 
 uint64_t VendorLog::Mark() const {
-  const std::lock_guard lock(shared_->mutex);
-  return shared_->problems_seen;
+  const std::lock_guard lock(state_->mutex);
+  return state_->problems_seen;
 }
 
 std::vector<std::string> VendorLog::ProblemsSince(uint64_t mark) const {
-  const std::lock_guard lock(shared_->mutex);
-  const uint64_t first_kept = shared_->problems_seen - shared_->problems.size();
+  const std::lock_guard lock(state_->mutex);
+  const uint64_t first_kept = state_->problems_seen - state_->problems.size();
   const size_t skip = mark > first_kept ? static_cast<size_t>(mark - first_kept) : 0;
   std::vector<std::string> lines;
-  for (size_t i = skip; i < shared_->problems.size(); ++i) {
-    const std::string& line = shared_->problems[i];
+  for (size_t i = skip; i < state_->problems.size(); ++i) {
+    const std::string& line = state_->problems[i];
     if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
   }
   return lines;

@@ -22,6 +22,8 @@ namespace spillway::qnn {
 // call the vendor library.
 using LogSink = std::function<void(abi::LogLevel level, std::string_view line)>;
 
+struct VendorLogState;
+
 // A log handle of the vendor. The vendor's callback carries no user pointer, so
 // there are kMost places for logs in a process. Thread-safe.
 class VendorLog {
@@ -57,11 +59,10 @@ class VendorLog {
   std::vector<std::string> ProblemsSince(uint64_t mark) const;
 
  private:
-  struct Shared;
-  VendorLog(std::shared_ptr<const Library> library, std::shared_ptr<Shared> shared);
+  VendorLog(std::shared_ptr<const Library> library, std::shared_ptr<VendorLogState> state);
 
   std::shared_ptr<const Library> library_;
-  std::shared_ptr<Shared> shared_;
+  std::shared_ptr<VendorLogState> state_;  // shared with the vendor's callback
   int slot_ = -1;
   abi::Handle handle_ = nullptr;
 };

@@ -305,6 +305,35 @@ TEST_F(ManagerTest, NodeWithUnknownTensor) {
   EXPECT_THAT(status.message(), HasSubstr("node 'conv' of type Conv2d uses tensor 0"));
 }
 
+TEST_F(ManagerTest, ParameterWithoutItsDataNeverReachesTheVendor) {
+  const Result<Session> session = Open();
+  const auto context = Context::Create(session->backend, session->device, {});
+  Graph* graph = (*context)->CreateGraph("tiny", {}).value();
+  const TinyConv conv;
+  const TensorId x = graph->AddTensor(conv.Activation("x", TensorRole::kAppWrite, 64, 1)).value();
+  const TensorId w = graph->AddTensor(conv.Weights("w")).value();
+  const TensorId y = graph->AddTensor(conv.Activation("y", TensorRole::kAppRead, 32, 1)).value();
+  OpDesc op = test::ConvOp("conv", x, w, y);
+  std::get<TensorParam>(op.params[0].value).data.resize(3);
+  fake_.Reset();
+  const Status status = graph->AddNode(op);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("tensor 'conv.stride' (ui32 [2]): has 3 bytes of data"));
+  EXPECT_EQ(fake_.Record(), "");
+}
+
+TEST_F(ManagerTest, QueryWithBadTensors) {
+  const Result<Session> session = Open();
+  OpQuery query;
+  query.name = "q";
+  query.type = "Relu";
+  query.inputs = {TinyConv().Activation("x", TensorRole::kAppWrite, 64, 1)};
+  query.inputs[0].encoding.scales.clear();
+  fake_.Reset();
+  EXPECT_THAT(session->backend->Validate(query).message(), HasSubstr("0 scales, expected 1"));
+  EXPECT_EQ(fake_.Record(), "");
+}
+
 TEST_F(ManagerTest, QueryWithoutAGraph) {
   const Result<Session> session = Open();
   ASSERT_TRUE(session.ok());
