@@ -1,0 +1,249 @@
+// Every operation alone: host against the vendor's library.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/file.h"
+#include "compiler/vendor_job.h"
+#include "eval/allowed_difference.h"
+#include "eval/integer_difference.h"
+#include "eval/verify.h"
+#include "qnn/htp/soc_table.h"
+#include "runtime/context_runner.h"
+#include "runtime/generator.h"
+#include "runtime/host_model_executor.h"
+#include "runtime/step_graphs.h"
+
+namespace spillway {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+// The layer of "layers.<n>.<part>"; none for the rest.
+std::optional<uint32_t> LayerOf(const std::string& name) {
+  constexpr std::string_view kPrefix = "layers.";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  return static_cast<uint32_t>(std::strtoul(name.c_str() + kPrefix.size(), nullptr, 10));
+}
+
+// First, middle and last, or evenly spread.
+std::set<uint32_t> ChooseLayers(uint32_t layers, uint32_t wanted) {
+  std::set<uint32_t> chosen;
+  if (wanted >= layers) wanted = layers;
+  for (uint32_t i = 0; i < wanted; ++i) {
+    chosen.insert(wanted == 1 ? 0 : i * (layers - 1) / (wanted - 1));
+  }
+  return chosen;
+}
+
+// What every tensor of the decode graph held in the host's last step.
+class Recorder {
+ public:
+  Recorder(HostModelExecutor& executor, const StepGraph& step)
+      : executor_(executor), step_(step) {
+    executor_.set_observer([this](const Op&, const Tensor& tensor,
+                                  std::span<const std::byte> values) {
+      if (tensors_.empty()) SaveInputs();
+      tensors_[tensor.name].assign(values.begin(), values.end());
+    });
+  }
+  ~Recorder() { executor_.set_observer(nullptr); }
+
+  void Clear() { tensors_.clear(); }
+  const Bytes* Find(const std::string& name) const {
+    const auto found = tensors_.find(name);
+    return found == tensors_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  void Save(size_t index, const std::byte* data) {
+    const Tensor& tensor = step_.input(index);
+    tensors_[tensor.name].assign(data, data + tensor.Bytes());
+  }
+  void SaveInputs() {
+    const StepBuffers& buffers = executor_.buffers(StepKind::kDecode);
+    Save(StepGraph::kHidden, buffers.hidden);
+    Save(StepGraph::kMask, buffers.mask);
+    Save(StepGraph::kPositions, reinterpret_cast<const std::byte*>(buffers.positions));
+    for (uint32_t layer = 0; layer < step_.layers; ++layer) {
+      Save(step_.KInput(layer), executor_.k(layer));
+      Save(step_.VInput(layer), executor_.v(layer));
+    }
+  }
+
+  HostModelExecutor& executor_;
+  const StepGraph& step_;
+  std::map<std::string, Bytes> tensors_;
+};
+
+// A graph of unconnected operations: input "<op>.in<i>" for each operand that is
+// not a constant, output "<op>".
+class Probe {
+ public:
+  Probe(const Graph& graph, const std::set<uint32_t>& layers) : in_(graph), probe_("probe") {
+    for (const Op& op : graph.ops()) {
+      const auto layer = LayerOf(op.name);
+      if (op.type == OpType::kReshape || (layer && !layers.contains(*layer))) continue;
+      Add(op);
+    }
+  }
+
+  const Graph& graph() const { return probe_; }
+  // The operation of the model behind output i.
+  const std::vector<const Op*>& ops() const { return ops_; }
+  // The tensor of the model behind input i.
+  const std::vector<std::string>& sources() const { return sources_; }
+
+ private:
+  void Add(const Op& op) {
+    Op copy = op;
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      const Tensor& tensor = in_.tensor(op.inputs[i]);
+      if (tensor.role == TensorRole::kConstant) {
+        const auto known = probe_.Find(tensor.name);
+        copy.inputs[i] = known ? *known : probe_.AddTensor(tensor);
+        continue;
+      }
+      const TensorId id =
+          probe_.AddInput(fmt::format("{}.in{}", op.name, i), tensor.dtype, tensor.shape);
+      probe_.mutable_tensor(id).encoding = tensor.encoding;
+      copy.inputs[i] = id;
+      sources_.push_back(tensor.name);
+    }
+    Tensor output = in_.tensor(op.outputs[0]);
+    output.role = TensorRole::kInternal;
+    copy.outputs[0] = probe_.AddTensor(std::move(output));
+    probe_.AppendOp(copy);
+    probe_.MarkOutput(copy.outputs[0]);
+    ops_.push_back(&op);
+  }
+
+  const Graph& in_;
+  Graph probe_;
+  std::vector<const Op*> ops_;
+  std::vector<std::string> sources_;
+};
+
+// Compiles the probe into a context of its own and loads it.
+Result<std::unique_ptr<ContextRunner>> LoadProbe(const Graph& graph, const Package& package,
+                                                 const OperationOptions& options,
+                                                 PackageWriter& writer, Progress* progress) {
+  SPILLWAY_RETURN_IF_ERROR(writer.AddGraphs({{std::make_shared<const Graph>(graph)}}, {}));
+  VendorJob job;
+  job.folder = writer.PathOf("");
+  job.output_path = writer.PathOf("probe.bin");
+  job.qnn_lib_dir = options.qnn_lib_dir;
+  job.htp.soc = package.manifest().soc;
+  job.htp.weight_sharing = false;
+  VendorEvents events;
+  events.progress = [&](std::string_view stage, double fraction) {
+    ReportProgress(progress, fmt::format("operations: {}", stage), fraction);
+  };
+  SPILLWAY_RETURN_IF_ERROR(RunVendorJobInWorker(job, options.timeout_s, events).status());
+  ContextRunnerOptions runner;
+  runner.context_path = job.output_path;
+  runner.qnn_lib_dir = options.qnn_lib_dir;
+  runner.soc = job.htp.soc;
+  runner.execute_timeout_s = options.timeout_s;
+  return OpenContextInWorker(runner);
+}
+
+std::string TypesOf(const Graph& graph, const Op& op) {
+  std::string types;
+  for (const TensorId id : op.inputs) {
+    types += fmt::format("{}{}", types.empty() ? "" : " x ", DTypeName(graph.tensor(id).dtype));
+  }
+  return fmt::format("{} -> {}", types, DTypeName(graph.tensor(op.outputs[0]).dtype));
+}
+
+class OperationComparison {
+ public:
+  OperationComparison(std::shared_ptr<const Package> package, const OperationOptions& options,
+                      Progress* progress)
+      : package_(std::move(package)), options_(options), progress_(progress) {}
+
+  Result<std::vector<OperationDifference>> Run(const std::vector<uint32_t>& tokens) {
+    SPILLWAY_ASSIGN_OR_RETURN(const StepGraphs graphs, ReadStepGraphs(*package_));
+    if (graphs.decode.size() != 1) {
+      return UnsupportedError("operations are compared for packages of one shard with kv_forward");
+    }
+    const StepGraph& step = graphs.decode[0];
+    SPILLWAY_ASSIGN_OR_RETURN(const auto host, HostModelExecutor::Open(package_));
+    Generator generator(host.get());
+    SPILLWAY_RETURN_IF_ERROR(
+        generator.Feed(std::span(tokens).first(tokens.size() - 1), nullptr, progress_));
+    Recorder recorder(*host, step);
+    SPILLWAY_RETURN_IF_ERROR(generator.Feed(std::span(tokens).last(1)));
+    const Probe probe(*step.graph, ChooseLayers(step.layers, options_.layers));
+    return Compare(probe, recorder, *step.graph);
+  }
+
+ private:
+  Result<std::vector<OperationDifference>> Compare(const Probe& probe, const Recorder& recorder,
+                                                   const Graph& graph) {
+    // Never committed: the folder goes away with the writer.
+    SPILLWAY_ASSIGN_OR_RETURN(PackageWriter writer,
+                              PackageWriter::Create(package_->path() + "-operations"));
+    SPILLWAY_ASSIGN_OR_RETURN(
+        const auto runner, LoadProbe(probe.graph(), *package_, options_, writer, progress_));
+    const ContextGraph& loaded = runner->info().graphs[0];
+    IoLayout layout;
+    layout.graphs.resize(1);
+    for (const ContextTensor& tensor : loaded.inputs) {
+      layout.graphs[0].inputs.push_back(layout.Add(tensor.Bytes()));
+    }
+    for (const ContextTensor& tensor : loaded.outputs) {
+      layout.graphs[0].outputs.push_back(layout.Add(tensor.Bytes()));
+    }
+    SPILLWAY_RETURN_IF_ERROR(runner->Bind(layout));
+    for (size_t i = 0; i < loaded.inputs.size(); ++i) {
+      const Bytes* values = recorder.Find(probe.sources()[i]);
+      if (values == nullptr || values->size() != loaded.inputs[i].Bytes()) {
+        return InternalError(fmt::format("no recorded values for {}", loaded.inputs[i].name));
+      }
+      std::memcpy(runner->memory().data() + layout.graphs[0].inputs[i], values->data(),
+                  values->size());
+    }
+    ReportProgress(progress_, "operations: execute", -1.0);
+    SPILLWAY_RETURN_IF_ERROR(runner->Execute(0));
+
+    const qnn::htp::Soc* soc = nullptr;
+    SPILLWAY_ASSIGN_OR_RETURN(soc, qnn::htp::FindSoc(package_->manifest().soc));
+    std::vector<OperationDifference> result;
+    for (size_t i = 0; i < loaded.outputs.size(); ++i) {
+      const Op& op = *probe.ops()[i];
+      const Tensor& output = graph.tensor(op.outputs[0]);
+      IntegerDifference difference;
+      difference.Add(output.dtype, recorder.Find(output.name)->data(),
+                     runner->memory().data() + layout.graphs[0].outputs[i],
+                     NumElements(output.shape));
+      result.push_back({op.name, std::string(OpTypeName(op.type)), TypesOf(graph, op),
+                        difference.max, difference.mean(),
+                        AllowedLsb(graph, op, static_cast<int>(soc->arch))});
+    }
+    std::stable_sort(result.begin(), result.end(), [](const auto& a, const auto& b) {
+      return a.max_lsb - a.allowed_lsb > b.max_lsb - b.allowed_lsb;
+    });
+    return result;
+  }
+
+  std::shared_ptr<const Package> package_;
+  const OperationOptions& options_;
+  Progress* progress_;
+};
+
+}  // namespace
+
+Result<std::vector<OperationDifference>> CompareOperations(
+    std::shared_ptr<const Package> package, const std::vector<uint32_t>& tokens,
+    const OperationOptions& options, Progress* progress) {
+  if (tokens.size() < 2) return InvalidArgumentError("the prompt must have at least 2 tokens");
+  return OperationComparison(std::move(package), options, progress).Run(tokens);
+}
+
+}  // namespace spillway
