@@ -1,0 +1,185 @@
+// spillway compile: a GGUF file to a package.
+
+#include "spillway/compile.h"
+
+#include <CLI/CLI.hpp>
+#include <map>
+
+#include "base/file.h"
+#include "checks.h"
+#include "command.h"
+
+namespace spillway::cli {
+namespace {
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  # For a Snapdragon 8 Elite: prompts 32 tokens a call, a context of 512 tokens,\n"
+    "  # transfers kept in the system-level cache.\n"
+    "  spillway compile model.gguf -o pkg/ --soc SM8750 --prefill-ar-len 32 \\\n"
+    "    --context-len 512 --slc-allocator\n"
+    "  # What would it take?\n"
+    "  spillway compile model.gguf --soc SM8750 --dry-run\n"
+    "  # For this machine's processor only, without the vendor's libraries.\n"
+    "  spillway compile model.gguf -o pkg/ --htp off\n"
+    "  # Also a context that the vendor's x86 simulator can load.\n"
+    "  spillway compile model.gguf -o pkg/ --with-simulator\n"
+    "Every command also takes --verbose, --log-level, --quiet and --json.\n";
+
+const std::map<std::string, HtpBuild> kHtpBuilds = {
+    {"auto", HtpBuild::kAuto}, {"on", HtpBuild::kOn}, {"off", HtpBuild::kOff}};
+
+class CompileCommand : public Command {
+ public:
+  explicit CompileCommand(CLI::App& program);
+  Status Run(Console& console) override;
+
+ private:
+  void AddModelOptions(CLI::App& app);
+  void AddQuantisationOptions(CLI::App& app);
+  void AddHtpOptions(CLI::App& app);
+  Status CheckArguments() const;
+
+  CompileOptions options_;
+  std::string htp_ = "auto";
+  bool weight_sharing_ = false;
+  CLI::Option* weight_sharing_given_ = nullptr;
+  bool dry_run_ = false;
+};
+
+CompileCommand::CompileCommand(CLI::App& program) {
+  CLI::App& app = *program.add_subcommand("compile", "Compile a GGUF model to a package");
+  app.fallthrough();
+  app.add_option("MODEL", options_.model_path, "The model, a GGUF file")->required();
+  app.add_option("-o,--output", options_.output_path, "The package, a folder; replaced as a whole");
+  app.add_flag("--dry-run", dry_run_, "Only say what the compile would take");
+  app.add_option("--threads", options_.threads, "Threads of calibration; 0: all processors")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  AddModelOptions(app);
+  AddQuantisationOptions(app);
+  AddHtpOptions(app);
+  app.footer(kExamples);
+}
+
+void CompileCommand::AddModelOptions(CLI::App& app) {
+  const std::string group = "Graphs";
+  app.add_option("--mode", options_.mode,
+                 "hybrid: a graph for prompts and one for single tokens; kv: only the latter")
+      ->check(CLI::IsMember({"hybrid", "kv"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--prefill-ar-len", options_.prefill_ar_len, "Tokens of a prompt in one call")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--context-len", options_.context_len, "Tokens that prompt and answer may have")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--io", options_.io_profile,
+                 "Inputs as the own runtime (spillway) or as ExecuTorch's expects them")
+      ->check(CLI::IsMember({"spillway", "executorch"}))
+      ->capture_default_str()
+      ->group(group);
+}
+
+void CompileCommand::AddQuantisationOptions(CLI::App& app) {
+  const std::string group = "Quantisation";
+  app.add_option("--quant,--recipe", options_.recipe,
+                 "Types of activations and weights; 16a8w: 16-bit activations, 8-bit weights")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--kv-bits", options_.kv_bits, "Bits of the KV cache's values: 8 or 16")
+      ->check(CLI::IsMember({8, 16}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--calib-text", options_.calib_text_path,
+                 "Text to calibrate with, like what the model will see; default: a built-in one")
+      ->group(group);
+  app.add_option("--calib-tokens", options_.calib_tokens, "At most so many tokens of it")
+      ->capture_default_str()
+      ->group(group);
+}
+
+void CompileCommand::AddHtpOptions(CLI::App& app) {
+  const std::string group = "HTP";
+  app.add_option("--htp", htp_,
+                 "Make context binaries: auto (when the vendor's libraries are found), on, off")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--soc", options_.htp.soc, "The chip, by name or the vendor's number")
+      ->capture_default_str()
+      ->group(group);
+  app.add_flag("--slc-allocator", options_.htp.slc_allocator,
+               "Keep transfers in the system-level cache: --slc-allocator or =on; =off (default)")
+      ->group(group);
+  weight_sharing_given_ =
+      app.add_flag("--weight-sharing", weight_sharing_,
+                   "Store weights of several graphs once: =on or =off; default: on for hybrid")
+          ->group(group);
+  app.add_option("--optimization-level", options_.htp.optimization_level,
+                 "How hard the vendor's compiler tries: 1 to 3")
+      ->check(CLI::Range(1, 3))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--vtcm-mb", options_.htp.vtcm_mb, "On-chip memory to use; 0: all that there is")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--hvx-threads", options_.htp.hvx_threads, "Vector threads; 0: vendor's default")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--qnn-lib-dir", options_.qnn_lib_dir,
+                 "Folder of libQnnHtp.so; default: $SPILLWAY_QNN_LIB_DIR, then .deps/")
+      ->group(group);
+  app.add_flag("--with-simulator", options_.with_simulator,
+               "Also make a plain context for the vendor's x86 simulator")
+      ->group(group);
+  app.add_flag("--in-process", options_.in_process,
+               "Run the vendor's library in this process: faster to debug, unsafe")
+      ->group(group);
+  app.add_option("--vendor-timeout", options_.vendor_timeout_s,
+                 "Seconds that the vendor's compiler may take for one context")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(group);
+}
+
+Status CompileCommand::CheckArguments() const {
+  SPILLWAY_RETURN_IF_ERROR(CheckSoc(options_.htp.soc));
+  if (dry_run_) return OkStatus();
+  if (options_.output_path.empty()) {
+    return InvalidArgumentError("-o is missing: the folder to write the package to");
+  }
+  SPILLWAY_RETURN_IF_ERROR(CheckReplaceable(options_.output_path));
+  // A folder that the user names is meant to be used.
+  if (options_.htp_build == HtpBuild::kOn ||
+      (options_.htp_build == HtpBuild::kAuto && !options_.qnn_lib_dir.empty())) {
+    SPILLWAY_RETURN_IF_ERROR(CheckVendorLibrary(options_.qnn_lib_dir));
+  }
+  return OkStatus();
+}
+
+Status CompileCommand::Run(Console& console) {
+  options_.htp_build = kHtpBuilds.at(htp_);
+  if (weight_sharing_given_->count() > 0) options_.htp.weight_sharing = weight_sharing_;
+  SPILLWAY_RETURN_IF_ERROR(CheckArguments());
+  if (dry_run_) {
+    SPILLWAY_ASSIGN_OR_RETURN(const CompileEstimate estimate, EstimateCompile(options_));
+    return console.Print(console.json ? estimate.ToJson() + "\n" : estimate.ToText());
+  }
+  std::unique_ptr<Progress> progress = console.MakeProgress();
+  auto report = Compile(options_, [&](std::string_view stage, double fraction) {
+    ReportProgress(progress.get(), stage, fraction);
+  });
+  progress.reset();
+  if (!report.ok()) return report.status();
+  return console.Print(console.json ? report->ToJson() + "\n" : report->ToText());
+}
+
+}  // namespace
+
+std::unique_ptr<Command> AddCompileCommand(CLI::App& program) {
+  return std::make_unique<CompileCommand>(program);
+}
+
+}  // namespace spillway::cli

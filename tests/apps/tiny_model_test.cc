@@ -1,0 +1,293 @@
+// The commands one after the other, as a user has them, on a small random model
+// and without the vendor's libraries.
+
+#include "tests/support/tiny_model.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/apps/run_program.h"
+
+namespace spillway::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+nlohmann::json ParseJson(const std::string& text) {
+  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+// Starts the program with its standard output going to `out`; returns its pid.
+pid_t StartProgram(const std::vector<std::string>& arguments, int out) {
+  std::vector<std::string> words = arguments;
+  words.insert(words.begin(), SPILLWAY_PROGRAM);
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const pid_t child = fork();
+  if (child != 0) return child;
+  const int null = open("/dev/null", O_RDWR);
+  dup2(null, STDIN_FILENO);
+  dup2(out, STDOUT_FILENO);
+  dup2(null, STDERR_FILENO);
+  execv(argv[0], argv.data());
+  _exit(127);
+}
+
+int WaitForExitCode(pid_t child) {
+  int state = 0;
+  waitpid(child, &state, 0);
+  return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
+}
+
+// One model and one package for all tests.
+class TinyModelProgram : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TempFolder;
+    TinyModelSpec spec;
+    spec.weight_type = TensorType::kQ8_0;
+    WriteTinyModel(Model(), spec);
+    compile_ = new ProgramResult(
+        RunProgram({"compile", Model(), "-o", Package(), "--htp", "off", "--prefill-ar-len", "8",
+                    "--context-len", "64", "--calib-tokens", "128", "--json", "--quiet"}));
+  }
+  static void TearDownTestSuite() {
+    delete compile_;
+    delete folder_;
+  }
+  void SetUp() override { ASSERT_EQ(compile_->exit_code, 0) << compile_->err; }
+
+  static std::string Model() { return folder_->File("tiny.gguf"); }
+  static std::string Package() { return folder_->File("pkg"); }
+  static TempFolder* folder_;
+  static ProgramResult* compile_;
+};
+TempFolder* TinyModelProgram::folder_ = nullptr;
+ProgramResult* TinyModelProgram::compile_ = nullptr;
+
+TEST_F(TinyModelProgram, CompileReportsWhatScriptsNeed) {
+  const auto json = ParseJson(compile_->out);
+  ASSERT_TRUE(json.is_object()) << compile_->out;
+  for (const char* key :
+       {"soc", "graphs", "shards", "ddr", "wall_s", "vendor_finalize_s", "peak_rss_bytes"}) {
+    EXPECT_TRUE(json.contains(key)) << key;
+  }
+  EXPECT_EQ(json["soc"], "SM8750");
+  EXPECT_EQ(json["graphs"], (nlohmann::json{"prefill_forward", "kv_forward"}));
+  EXPECT_GT(json["wall_s"].get<double>(), 0.0);
+  EXPECT_GT(json["peak_rss_bytes"].get<uint64_t>(), 1000000u);
+}
+
+TEST_F(TinyModelProgram, QuietCompileSaysNothingElse) { EXPECT_THAT(compile_->err, IsEmpty()); }
+
+TEST_F(TinyModelProgram, CompileIntoAPackageReplacesIt) {
+  const std::string place = folder_->File("again");
+  for (const char* context : {"32", "48"}) {
+    const ProgramResult result =
+        RunProgram({"compile", Model(), "-o", place, "--htp", "off", "--prefill-ar-len", "8",
+                    "--context-len", context, "--calib-tokens", "64"});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, Not(IsEmpty()));
+  }
+  const auto json = ParseJson(RunProgram({"inspect", place, "--json"}).out);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_EQ(json["graphs"]["context_len"], 48);
+}
+
+TEST_F(TinyModelProgram, DryRunWritesNothing) {
+  const std::string place = folder_->File("dry");
+  const ProgramResult result =
+      RunProgram({"compile", Model(), "-o", place, "--dry-run", "--context-len", "64", "--json"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(ParseJson(result.out).is_object()) << result.out;
+  EXPECT_FALSE(std::filesystem::exists(place));
+}
+
+TEST_F(TinyModelProgram, ContextShorterThanACallIsAUsageError) {
+  const ProgramResult result = RunProgram({"compile", Model(), "-o", folder_->File("bad"), "--htp",
+                                           "off", "--prefill-ar-len", "64", "--context-len", "32"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("64"));
+  EXPECT_THAT(result.err, HasSubstr("32"));
+  EXPECT_FALSE(std::filesystem::exists(folder_->File("bad")));
+}
+
+TEST_F(TinyModelProgram, InspectDescribesTheModel) {
+  const auto json = ParseJson(RunProgram({"inspect", Model(), "--json", "--tensors"}).out);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_EQ(json["kind"], "gguf");
+  EXPECT_EQ(json["config"]["architecture"], "llama");
+  EXPECT_EQ(json["config"]["num_layers"], 2);
+  EXPECT_EQ(json["tensors"].size(), json["num_tensors"].get<size_t>());
+  EXPECT_EQ(json["metadata"]["tokenizer.ggml.tokens"]["length"], 300);
+  const ProgramResult text = RunProgram({"inspect", Model(), "--tensors"});
+  EXPECT_THAT(text.out, HasSubstr("blk.1.ffn_down.weight"));
+  EXPECT_THAT(text.out, HasSubstr("Q8_0"));
+}
+
+TEST_F(TinyModelProgram, InspectSaysWhyAModelCannotBeCompiled) {
+  TinyModel model = MakeTinyModel({});
+  model.file.Set("general.architecture", MetaValue::String("mamba"));
+  model.file.Write(folder_->File("mamba.gguf"));
+  const ProgramResult inspect = RunProgram({"inspect", folder_->File("mamba.gguf")});
+  EXPECT_EQ(inspect.exit_code, 0) << inspect.err;
+  EXPECT_THAT(inspect.out, HasSubstr("mamba"));
+  EXPECT_THAT(inspect.out, HasSubstr("cannot be compiled"));
+  const ProgramResult compile = RunProgram(
+      {"compile", folder_->File("mamba.gguf"), "-o", folder_->File("mamba"), "--htp", "off"});
+  EXPECT_EQ(compile.exit_code, 3);
+  EXPECT_THAT(compile.err, HasSubstr("mamba"));
+}
+
+TEST_F(TinyModelProgram, InspectDescribesThePackage) {
+  const auto json = ParseJson(RunProgram({"inspect", Package(), "--json", "--graphs"}).out);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_EQ(json["kind"], "package");
+  EXPECT_EQ(json["graphs"]["context_len"], 64);
+  ASSERT_EQ(json["shard_graphs"].size(), 2u);
+  EXPECT_EQ(json["shard_graphs"][0]["name"], "prefill_forward");
+  EXPECT_EQ(json["shard_graphs"][0]["tensors"][0]["name"], "hidden_in");
+  const ProgramResult text = RunProgram({"inspect", Package(), "--graphs"});
+  EXPECT_THAT(text.out, HasSubstr("weights.bin"));
+  EXPECT_THAT(text.out, HasSubstr("attention_mask"));
+}
+
+TEST_F(TinyModelProgram, RunPrintsWhatItsJsonHas) {
+  const std::vector<std::string> arguments = {"run", Package(), "--prompt",      "Hello",
+                                              "-n",  "12",      "--temperature", "0"};
+  std::vector<std::string> with_json = arguments;
+  with_json.push_back("--json");
+  const auto json = ParseJson(RunProgram(with_json).out);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_GT(json["prompt_tokens"].size(), 5u);
+  EXPECT_LE(json["tokens"].size(), 12u);
+  EXPECT_THAT(json["stop_reason"].get<std::string>(),
+              ::testing::AnyOf("max_new_tokens", "end_of_text"));
+  EXPECT_GT(json["stats"]["load_s"].get<double>(), 0.0);
+  const ProgramResult text = RunProgram(arguments);
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_EQ(text.out, json["text"].get<std::string>() + "\n");
+}
+
+TEST_F(TinyModelProgram, RunReadsThePromptFromStandardInput) {
+  const std::vector<std::string> options = {"-n", "4", "--temperature", "0", "--json"};
+  std::vector<std::string> given = {"run", Package(), "--prompt", "two\nlines"};
+  std::vector<std::string> piped = {"run", Package()};
+  given.insert(given.end(), options.begin(), options.end());
+  piped.insert(piped.end(), options.begin(), options.end());
+  const auto from_option = ParseJson(RunProgram(given).out);
+  const auto from_input = ParseJson(RunProgram(piped, "two\nlines\n").out);
+  ASSERT_TRUE(from_option.is_object());
+  EXPECT_EQ(from_option["prompt_tokens"], from_input["prompt_tokens"]);
+  EXPECT_EQ(from_option["tokens"], from_input["tokens"]);
+}
+
+TEST_F(TinyModelProgram, RunStatsGoToStandardError) {
+  const ProgramResult result =
+      RunProgram({"run", Package(), "--prompt", "Hello", "-n", "2", "--stats"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("tokens/s"));
+  EXPECT_THAT(result.out, Not(HasSubstr("tokens/s")));
+}
+
+TEST_F(TinyModelProgram, APromptLongerThanTheContextSaysBothNumbers) {
+  const ProgramResult result =
+      RunProgram({"run", Package(), "--raw", "--prompt", std::string(500, 'x')});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("64"));
+  EXPECT_THAT(result.err, ::testing::ContainsRegex("[1-9][0-9][0-9]* tokens"));
+}
+
+TEST_F(TinyModelProgram, EvalComparesWithFloat) {
+  const std::string text = folder_->File("text.txt");
+  std::string words;
+  for (int i = 0; i < 40; ++i) words += "The lock keeper opens sluice " + std::to_string(i) + ". ";
+  std::ofstream(text) << words;
+  const ProgramResult result = RunProgram({"eval", Package(), "--text", text, "--context", "32",
+                                           "--windows", "3", "--float", Model(), "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto json = ParseJson(result.out);
+  ASSERT_EQ(json["results"].size(), 2u) << result.out;
+  EXPECT_EQ(json["results"][0]["windows"], 3);
+  EXPECT_NEAR(json["ratio"].get<double>(), 1.0, 0.1);
+  const ProgramResult table = RunProgram({"eval", Model(), "--text", text, "--context", "32"});
+  EXPECT_THAT(table.out, HasSubstr("perplexity"));
+  const ProgramResult long_window =
+      RunProgram({"eval", Package(), "--text", text, "--context", "65"});
+  EXPECT_EQ(long_window.exit_code, 2);
+  EXPECT_THAT(long_window.err, HasSubstr("64"));
+}
+
+TEST_F(TinyModelProgram, ADamagedPackageIsNamed) {
+  const std::string damaged = folder_->File("damaged");
+  std::filesystem::copy(Package(), damaged, std::filesystem::copy_options::recursive);
+  std::fstream weights(damaged + "/weights.bin", std::ios::in | std::ios::out | std::ios::binary);
+  weights.seekp(100);
+  const int byte = weights.peek();
+  weights.seekp(100);
+  weights.put(static_cast<char>(byte ^ 0x55));
+  weights.close();
+  const ProgramResult result = RunProgram({"run", damaged, "--prompt", "x", "--json"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("weights.bin"));
+  EXPECT_EQ(ParseJson(result.out)["error"]["code"], "corrupt_data");
+}
+
+TEST_F(TinyModelProgram, VerifyNeedsAContextBinary) {
+  const ProgramResult result = RunProgram({"verify", Package(), "--prompt", "x"});
+  EXPECT_THAT(result.exit_code, ::testing::AnyOf(2, 4));
+  EXPECT_THAT(result.err, StartsWith("spillway: error: "));
+}
+
+TEST_F(TinyModelProgram, AFullDeviceIsASystemError) {
+  const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+  ASSERT_GE(full, 0);
+  EXPECT_EQ(WaitForExitCode(StartProgram({"inspect", Model()}, full)), 5);
+  close(full);
+}
+
+TEST_F(TinyModelProgram, AReaderThatWentAwayIsASystemErrorNotASignal) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  close(ends[0]);
+  EXPECT_EQ(WaitForExitCode(StartProgram({"run", Package(), "--prompt", "x"}, ends[1])), 5);
+  close(ends[1]);
+}
+
+TEST_F(TinyModelProgram, InterruptStopsTheAnswer) {
+  // Large enough for the answer to take a while.
+  const std::string place = folder_->File("slow");
+  TinyModelSpec spec;
+  spec.layers = 8;
+  spec.hidden = 256;
+  spec.head_dim = 64;
+  spec.ffn = 512;
+  WriteTinyModel(folder_->File("slow.gguf"), spec);
+  ASSERT_EQ(RunProgram({"compile", folder_->File("slow.gguf"), "-o", place, "--htp", "off",
+                        "--context-len", "512", "--calib-tokens", "64"})
+                .exit_code,
+            0);
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const pid_t child =
+      StartProgram({"run", place, "--prompt", "x", "--ignore-eos", "--threads", "1"}, ends[1]);
+  close(ends[1]);
+  char first = 0;
+  ASSERT_EQ(read(ends[0], &first, 1), 1);
+  kill(child, SIGINT);
+  EXPECT_EQ(WaitForExitCode(child), 130);
+  close(ends[0]);
+}
+
+}  // namespace
+}  // namespace spillway::test
