@@ -1,0 +1,108 @@
+// What a compile would take, from the model's shapes and from what was measured
+// on two models (bench/README.md).
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/thread_pool.h"
+#include "compiler/check_options.h"
+#include "model/model.h"
+#include "spillway/compile.h"
+
+namespace spillway {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Context bytes over weight bytes (SmolLM2-135M: 1.044).
+constexpr double kContextOverWeights = 1.05;
+// Memory of the vendor's process: a fixed part and, for each graph, a multiple of
+// the weights (SmolLM2-135M hybrid: 1.47 GB for 134.5 MB; a 1B model: 11.6 GB for
+// 1.24 GB).
+constexpr double kVendorBaseBytes = 250e6;
+constexpr double kVendorOverWeights = 4.6;
+// Seconds of the vendor's finalise for each graph and byte of weights.
+constexpr double kFinalizeSecondsPerByte = 45e-9;
+// Float operations a second of one thread in calibration.
+constexpr double kCalibrateFlops = 3e10;
+
+double Mega(uint64_t bytes) { return static_cast<double>(bytes) / 1e6; }
+
+// Bytes of the 8-bit weights of the graphs.
+uint64_t WeightBytes(const Model& model) {
+  uint64_t bytes = model.head().rows() * model.head().cols();
+  for (const LayerWeights& layer : model.layers()) {
+    for (const WeightView* view : {&layer.wq, &layer.wk, &layer.wv, &layer.wo, &layer.w_gate,
+                                   &layer.w_up, &layer.w_down}) {
+      bytes += view->rows() * view->cols();
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Result<CompileEstimate> EstimateCompile(const CompileOptions& options) {
+  SPILLWAY_ASSIGN_OR_RETURN(const CheckedOptions checked, CheckCompileOptions(options));
+  SPILLWAY_ASSIGN_OR_RETURN(const auto model, Model::Open(options.model_path));
+  SPILLWAY_RETURN_IF_ERROR(CheckAgainstModel(options, *model));
+  const ModelConfig& config = model->config();
+  const double graphs = options.mode == "hybrid" ? 2 : 1;
+  const bool htp = options.htp_build != HtpBuild::kOff;
+
+  CompileEstimate estimate;
+  estimate.model_name = config.name;
+  estimate.architecture = config.architecture;
+  estimate.soc = std::string(checked.soc->name);
+  estimate.parameters = model->num_parameters();
+  estimate.weight_bytes = WeightBytes(*model);
+  const auto weights = static_cast<double>(estimate.weight_bytes);
+  const uint64_t embedding_bytes = uint64_t{config.vocab_size} * config.hidden_dim;
+  uint64_t context = static_cast<uint64_t>(weights * kContextOverWeights);
+  if (checked.io == IoProfile::kExecutorch) context += 2 * embedding_bytes;
+  const bool shared = options.htp.weight_sharing.value_or(true);
+  estimate.context_bytes = htp ? (shared ? 1 : static_cast<uint64_t>(graphs)) * context : 0;
+  if (htp && options.with_simulator) {
+    estimate.context_bytes += static_cast<uint64_t>(graphs) * context;
+  }
+  estimate.package_bytes = estimate.weight_bytes + estimate.context_bytes +
+                           (config.tied_embeddings ? 0 : embedding_bytes);
+  estimate.kv_cache_bytes = uint64_t{2} * config.num_layers * config.num_kv_heads *
+                            config.head_dim * options.context_len * (options.kv_bits / 8);
+  const double own = 1.2 * weights + 100e6;
+  const double vendor = htp ? kVendorBaseBytes + graphs * kVendorOverWeights * weights : 0.0;
+  estimate.peak_rss_bytes = static_cast<uint64_t>(std::max(own, vendor + 60e6));
+  const double threads =
+      options.threads == 0 ? static_cast<double>(AvailableProcessors()) : options.threads;
+  const double calibrate = 2.0 * static_cast<double>(estimate.parameters) * options.calib_tokens /
+                           (kCalibrateFlops * threads);
+  estimate.wall_s = calibrate + 1.0 + (htp ? graphs * weights * kFinalizeSecondsPerByte : 0.0);
+  return estimate;
+}
+
+std::string CompileEstimate::ToJson() const {
+  return Json{{"model", model_name},
+              {"architecture", architecture},
+              {"soc", soc},
+              {"parameters", parameters},
+              {"weight_bytes", weight_bytes},
+              {"context_bytes", context_bytes},
+              {"package_bytes", package_bytes},
+              {"kv_cache_bytes", kv_cache_bytes},
+              {"peak_rss_bytes", peak_rss_bytes},
+              {"wall_s", wall_s}}
+      .dump(2);
+}
+
+std::string CompileEstimate::ToText() const {
+  return fmt::format(
+      "{} ({}, {:.1f} million parameters) for {}\n"
+      "  weights {:.1f} MB, context binaries {:.1f} MB, package {:.1f} MB, KV cache {:.2f} MB\n"
+      "  the compile takes about {:.0f} s and {:.0f} MB of memory\n",
+      model_name, architecture, static_cast<double>(parameters) / 1e6, soc, Mega(weight_bytes),
+      Mega(context_bytes), Mega(package_bytes), Mega(kv_cache_bytes), wall_s,
+      Mega(peak_rss_bytes));
+}
+
+}  // namespace spillway
