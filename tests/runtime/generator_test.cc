@@ -11,20 +11,23 @@
 #include "runtime/sampler.h"
 #include "tests/runtime/fake_model_executor.h"
 
-// Counts the heap allocations of the whole program while `counting` is on.
+// Counts the heap allocations of the whole program while `counting` is on. Not
+// inlined: the compiler would complain about new next to free.
 namespace {
 std::atomic<bool> counting{false};
 std::atomic<int> allocations{0};
 }  // namespace
 
-void* operator new(std::size_t size) {
+__attribute__((noinline)) void* operator new(std::size_t size) {
   if (counting) ++allocations;
   void* memory = std::malloc(size == 0 ? 1 : size);
   if (memory == nullptr) std::abort();
   return memory;
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
 
 namespace spillway {
 namespace {
