@@ -127,6 +127,7 @@ Status PowerVote::Set(PerformanceMode mode, std::optional<uint32_t> rpc_polling_
       PowerConfigs(id_, mode, rpc_polling_us, rpc_control_latency_us);
   if (configs.empty()) return OkStatus();
   std::vector<const abi::HtpPowerConfig*> list;
+  list.reserve(configs.size() + 1);
   for (const abi::HtpPowerConfig& config : configs) list.push_back(&config);
   list.push_back(nullptr);
   VendorLog& log = *device_->log();
