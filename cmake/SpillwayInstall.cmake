@@ -32,6 +32,9 @@ function(spillway_shared_library)
   endif()
 endfunction()
 
+# status.h is part of every file; its few functions are all public.
+set_source_files_properties(src/base/status.cc PROPERTIES COMPILE_OPTIONS -fvisibility=default)
+
 string(REPLACE ";" "|" SPILLWAY_LAYER_PATTERN "${SPILLWAY_LAYERS}")
 string(REPLACE "/" "_" SPILLWAY_LAYER_PATTERN "${SPILLWAY_LAYER_PATTERN}")
 spillway_shared_library()

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "spillway/export.h"
 #include "spillway/options.h"
 #include "spillway/status.h"
 
@@ -67,7 +68,7 @@ struct ShardReport {
   std::vector<GraphReport> graphs;
 };
 
-struct CompileReport {
+struct SPILLWAY_EXPORT CompileReport {
   std::string package_path;
   std::string soc;
   std::vector<std::string> graphs;
@@ -86,7 +87,7 @@ struct CompileReport {
 };
 
 // What a compile would need, without doing it.
-struct CompileEstimate {
+struct SPILLWAY_EXPORT CompileEstimate {
   std::string model_name, architecture, soc;
   uint64_t parameters = 0;
   uint64_t weight_bytes = 0;    // quantised, in the package
@@ -105,11 +106,11 @@ using ProgressCallback = std::function<void(std::string_view stage, double fract
 
 // Compiles. Blocks; may be called from several threads for different outputs.
 // On failure nothing is left at or beside the output path.
-Result<CompileReport> Compile(const CompileOptions& options,
-                              const ProgressCallback& progress = nullptr);
+SPILLWAY_EXPORT Result<CompileReport> Compile(const CompileOptions& options,
+                                              const ProgressCallback& progress = nullptr);
 
 // Checks the options and the model like Compile and says what it would take.
-Result<CompileEstimate> EstimateCompile(const CompileOptions& options);
+SPILLWAY_EXPORT Result<CompileEstimate> EstimateCompile(const CompileOptions& options);
 
 }  // namespace spillway
 

@@ -53,7 +53,6 @@ qnn::htp::HtpOptions ToVendorOptions(const HtpOptions& options) {
 
 Result<CheckedOptions> CheckCompileOptions(const CompileOptions& options) {
   if (options.model_path.empty()) return InvalidArgumentError("no model file was given");
-  if (options.output_path.empty()) return InvalidArgumentError("no output folder was given");
   SPILLWAY_RETURN_IF_ERROR(CheckLengths(options));
   SPILLWAY_RETURN_IF_ERROR(FindRecipe(options.recipe).status());
   CheckedOptions checked;

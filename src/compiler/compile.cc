@@ -59,6 +59,7 @@ class Compilation {
   Result<CompileReport> Run() {
     const Stopwatch wall;
     SPILLWAY_ASSIGN_OR_RETURN(checked_, CheckCompileOptions(options_));
+    if (options_.output_path.empty()) return InvalidArgumentError("no output folder was given");
     report_.soc = std::string(checked_.soc->name);
     SPILLWAY_RETURN_IF_ERROR(FindVendor());
     SPILLWAY_ASSIGN_OR_RETURN(PackageWriter writer, PackageWriter::Create(options_.output_path));
