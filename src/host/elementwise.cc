@@ -143,10 +143,9 @@ class TableKernel : public Kernel {
     // The index is the stored value's bits.
     ParallelFor(*options.pool, table_.size(), 32, [&](size_t begin, size_t end, size_t) {
       for (size_t i = begin; i < end; ++i) {
-        const uint16_t bits = static_cast<uint16_t>(i);
-        int32_t q = bits;
-        if (in_dtype_ == DType::kS8) q = static_cast<int8_t>(bits);
-        if (in_dtype_ == DType::kS16) q = static_cast<int16_t>(bits);
+        // Two's complement: the upper half of the bits are the negative values.
+        int32_t q = static_cast<int32_t>(i);
+        if (q > DTypeMax(in_dtype_)) q -= static_cast<int32_t>(table_.size());
         const double real = static_cast<double>(q + in.offset) * in.scale;
         table_[i] =
             static_cast<uint16_t>(out.Quantize(Apply(op.type, real) / output.encoding.scale));

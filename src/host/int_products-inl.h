@@ -179,8 +179,9 @@ void MatMulAs(const int16_t* a, size_t a_stride, size_t rows, const typename Col
     if (width < kLanes) {  // widen the last columns with zeros
       T* padded = reinterpret_cast<T*>(scratch);
       for (size_t i = 0; i < k; ++i) {
-        for (size_t j = 0; j < kLanes; ++j)
+        for (size_t j = 0; j < kLanes; ++j) {
           padded[i * kLanes + j] = j < width ? columns[i * ldb + j] : T{0};
+        }
       }
       columns = padded;
       stride = kLanes;
