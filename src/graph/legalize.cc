@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -65,7 +66,7 @@ class Legalizer {
     if (op.type == OpType::kConvert) {
       const bool same = input.dtype == output.dtype && input.encoding == output.encoding;
       if (!same || IsOutput(out)) return false;
-      map_[out] = map_.at(op.inputs[0]);
+      map_[out] = Mapped(op.inputs[0]);
       return true;
     }
     const bool moves_nothing =
@@ -73,7 +74,7 @@ class Legalizer {
         (op.type == OpType::kTranspose && MovesNothing(input.shape, op.attributes.ints));
     if (!moves_nothing) return false;
     // A chain of reshapes reads its first input.
-    TensorId source = map_.at(op.inputs[0]);
+    TensorId source = Mapped(op.inputs[0]);
     const auto earlier = reshape_source_.find(source);
     if (earlier != reshape_source_.end()) source = earlier->second;
     if (!IsOutput(out) && out_.tensor(source).shape == output.shape) {
@@ -94,14 +95,18 @@ class Legalizer {
     return out_.AddTensor(std::move(copy));
   }
 
+  // The new graph's tensor for one that an operation reads. Constants come along
+  // with their first reader; everything else was made before, as in_ is valid.
+  TensorId Mapped(TensorId id) {
+    if (in_.tensor(id).role == TensorRole::kConstant && !map_.contains(id)) {
+      map_[id] = NewTensor(in_.tensor(id));
+    }
+    return map_.at(id);
+  }
+
   void Copy(const Op& op) {
     Op copy = op;
-    for (TensorId& id : copy.inputs) {
-      if (in_.tensor(id).role == TensorRole::kConstant && !map_.contains(id)) {
-        map_[id] = NewTensor(in_.tensor(id));
-      }
-      id = map_.at(id);
-    }
+    for (TensorId& id : copy.inputs) id = Mapped(id);
     copy.outputs[0] = NewTensor(in_.tensor(op.outputs[0]));
     map_[op.outputs[0]] = copy.outputs[0];
     out_.AppendOp(std::move(copy));
@@ -149,8 +154,10 @@ class Legalizer {
 
   // Reference: the measured tables of the HTP operators.
   Status CheckRules(const Op& op) const {
-    for (const TensorId id : op.inputs) {
-      if (in_.tensor(id).shape.size() > target_.max_rank) return Refuse(op, "the rank limit is 5");
+    size_t rank = in_.tensor(op.outputs[0]).shape.size();
+    for (const TensorId id : op.inputs) rank = std::max(rank, in_.tensor(id).shape.size());
+    if (rank > target_.max_rank) {
+      return Refuse(op, fmt::format("the rank limit is {}", target_.max_rank));
     }
     const DType in = in_.tensor(op.inputs[0]).dtype;
     const DType out = in_.tensor(op.outputs[0]).dtype;
@@ -187,6 +194,7 @@ class Legalizer {
 }  // namespace
 
 Result<Graph> Legalize(const Graph& graph, const LegalizeTarget& target) {
+  SPILLWAY_RETURN_IF_ERROR(graph.Validate());
   SPILLWAY_ASSIGN_OR_RETURN(const Graph first, Legalizer(graph, target).Run());
   // Joining chains leaves operations that nobody reads; a second pass drops them.
   return Legalizer(first, target).Run();

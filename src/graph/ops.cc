@@ -86,7 +86,9 @@ Result<Shape> TransposeShape(const std::vector<Shape>& in, const std::vector<uin
     used[axis] = true;
     out.push_back(in[0][axis]);
   }
-  if (out.size() != in[0].size()) return Misfit(in, "a permutation of the input's axes");
+  if (out.size() != in[0].size() || order.size() != out.size()) {
+    return Misfit(in, "a permutation of the input's axes");
+  }
   return out;
 }
 
