@@ -49,12 +49,12 @@ Result<TokenWindows> ChatWindows(const Tokenizer& tokenizer, const ChatTemplate&
   return windows;
 }
 
-TokenWindows TextWindows(const Tokenizer& tokenizer, std::string_view text, uint32_t window) {
-  const std::vector<uint32_t> ids = tokenizer.Encode(text, false);
+// A rest of fewer than `shortest` tokens is left out.
+TokenWindows TextWindows(const std::vector<uint32_t>& ids, uint32_t window, size_t shortest) {
   TokenWindows windows;
   for (size_t begin = 0; begin < ids.size(); begin += window) {
     const size_t end = std::min(ids.size(), begin + window);
-    if (end - begin < kMinTokens && !windows.empty()) break;
+    if (end - begin < shortest) break;
     windows.emplace_back(ids.begin() + static_cast<std::ptrdiff_t>(begin),
                          ids.begin() + static_cast<std::ptrdiff_t>(end));
   }
@@ -126,22 +126,28 @@ Result<TokenWindows> MakeCalibrationWindows(const Tokenizer& tokenizer,
                                             const ChatTemplate* chat_template,
                                             std::string_view text, uint32_t window,
                                             uint32_t token_limit) {
-  const TokenWindows plain = TextWindows(tokenizer, text, window);
-  if (plain.empty() || plain[0].size() < std::min<size_t>(kMinTokens, window)) {
+  if (window == 0 || token_limit == 0) {
     return InvalidArgumentError(fmt::format(
-        "the calibration text has {} tokens; expected at least {}; give a longer text",
-        plain.empty() ? 0 : plain[0].size(), kMinTokens));
+        "calibration windows of {} tokens, {} in all; expected at least 1", window, token_limit));
   }
+  const std::vector<uint32_t> ids = tokenizer.Encode(text, false);
+  if (ids.size() < kMinTokens) {
+    return InvalidArgumentError(fmt::format(
+        "the calibration text has {} tokens; expected at least {}; give a longer text", ids.size(),
+        kMinTokens));
+  }
+  const size_t shortest = std::min<size_t>(kMinTokens, window);
+  const TokenWindows plain = TextWindows(ids, window, shortest);
   TokenWindows chat;
   if (chat_template != nullptr) {
     SPILLWAY_ASSIGN_OR_RETURN(chat, ChatWindows(tokenizer, *chat_template, text, window));
   }
   TokenWindows windows;
   size_t left = token_limit;
-  const auto take = [&](const std::vector<uint32_t>& ids) {
-    const size_t count = std::min(ids.size(), left);
-    if (count < kMinTokens && !windows.empty()) return;
-    windows.emplace_back(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count));
+  const auto take = [&](const std::vector<uint32_t>& from) {
+    const size_t count = std::min(from.size(), left);
+    if (count < shortest && !windows.empty()) return;
+    windows.emplace_back(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(count));
     left -= count;
   };
   for (size_t i = 0; i < std::max(plain.size(), chat.size()) && left > 0; ++i) {

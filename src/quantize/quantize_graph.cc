@@ -29,6 +29,14 @@ std::vector<float> FloatValues(const Tensor& tensor) {
   return values;
 }
 
+// Calibration sees damaged weights only when its text reaches them.
+Status CheckFinite(const std::string& name, const QuantizedMatrix& matrix) {
+  if (!matrix.bad_row) return OkStatus();
+  return CorruptDataError(fmt::format(
+      "weight {}, row {} has a value that is not finite; the model's file is damaged", name,
+      *matrix.bad_row));
+}
+
 bool EndsWithCached(const std::string& name) { return name.ends_with(".cached"); }
 
 // A cache is the right side of a product at run time, and the vendor's products
@@ -73,6 +81,7 @@ Tensor GraphQuantizer::QuantizeEmbedding(const std::string& name,
                                          const std::shared_ptr<const ConstantData>& data,
                                          uint32_t rows, uint32_t cols) {
   const QuantizedMatrix& matrix = Matrix(data, rows, cols);
+  if (bad_.ok()) bad_ = CheckFinite(name, matrix);
   ranges_[kHiddenInputName] = {matrix.min, matrix.max};
   Tensor tensor;
   tensor.name = name;
@@ -147,6 +156,7 @@ Status GraphQuantizer::QuantizeConstants(const Op& op, Graph& graph) {
     if (tensor.role != TensorRole::kConstant || tensor.dtype != DType::kF32) continue;
     if (op.type == OpType::kLinear && i == 1) {
       const QuantizedMatrix& matrix = Matrix(tensor.data, tensor.shape[0], tensor.shape[1]);
+      SPILLWAY_RETURN_IF_ERROR(CheckFinite(tensor.name, matrix));
       tensor.dtype = DType::kS8;
       tensor.data = matrix.data;
       tensor.encoding = matrix.encoding;
@@ -193,6 +203,7 @@ Result<Encoding> GraphQuantizer::OutputEncoding(const Graph& graph, const Op& op
 }
 
 Result<Graph> GraphQuantizer::Quantize(const Graph& graph) {
+  SPILLWAY_RETURN_IF_ERROR(bad_);
   Graph quantized = graph;
   SPILLWAY_RETURN_IF_ERROR(QuantizeInputs(quantized));
   for (const Op& op : graph.ops()) {

@@ -26,7 +26,8 @@ class GraphQuantizer {
   GraphQuantizer(Recipe recipe, TensorRanges ranges, ThreadPool* pool);
 
   // The quantised form of a float graph, operations unchanged. kInternal when
-  // calibration did not see a tensor.
+  // calibration did not see a tensor; kCorruptData when a weight, or the
+  // embedding before, has a value that is not finite.
   Result<Graph> Quantize(const Graph& graph);
 
   // The embedding matrix [vocab, hidden] as s8 rows with one scale each. The
@@ -55,6 +56,7 @@ class GraphQuantizer {
   Recipe recipe_;
   TensorRanges ranges_;
   ThreadPool* pool_;
+  Status bad_;  // what is wrong with the embedding; Quantize() returns it
   // Keyed by the float constant, which the map keeps alive.
   std::map<std::shared_ptr<const ConstantData>, QuantizedMatrix> matrices_;
   std::map<std::shared_ptr<const ConstantData>, QuantizedVector> vectors_;

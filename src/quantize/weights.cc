@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <optional>
 #include <vector>
 
 #include "base/memory.h"
@@ -35,17 +37,27 @@ void ReadRows(const ConstantData& matrix, uint32_t row, uint32_t count, uint32_t
 
 struct RowScale {
   float scale = 1.0f, min = 0.0f, max = 0.0f;
+  bool finite = true;
 };
 
-// Quantises one row into its lane of a packed group.
+// What a group of rows has in common.
+struct GroupFacts {
+  float min = 0.0f, max = 0.0f;
+  std::optional<uint32_t> bad_row;
+};
+
+// Quantises one row into its lane of a packed group, which is zeros before.
 RowScale QuantizeRow(const float* row, uint32_t cols, int32_t limit, int8_t* group, uint32_t lane) {
   RowScale result;
   for (uint32_t k = 0; k < cols; ++k) {
     result.min = std::min(result.min, row[k]);
     result.max = std::max(result.max, row[k]);
+    result.finite = result.finite && std::isfinite(row[k]);
   }
-  const float largest = std::max(result.max, -result.min);
-  if (largest > 0.0f) result.scale = largest / static_cast<float>(limit);
+  if (!result.finite) return {.finite = false};
+  const float scale = std::max(result.max, -result.min) / static_cast<float>(limit);
+  if (scale < std::numeric_limits<float>::min()) return result;
+  result.scale = scale;
   const float inverse = 1.0f / result.scale;
   for (uint32_t k = 0; k < cols; ++k) {
     const float q = std::nearbyint(row[k] * inverse);
@@ -65,7 +77,7 @@ QuantizedMatrix QuantizeMatrix(const ConstantData& matrix, uint32_t rows, uint32
   AlignedBuffer buffer(groups * group_bytes);
   std::memset(buffer.data(), 0, buffer.size());
   std::vector<float> scales(rows);
-  std::vector<RowScale> extremes(groups);
+  std::vector<GroupFacts> facts(groups);
   std::vector<std::vector<float>> scratch(pool->threads());
   for (auto& rows_of : scratch) rows_of.resize(static_cast<size_t>(kRowGroup) * cols);
 
@@ -80,8 +92,9 @@ QuantizedMatrix QuantizeMatrix(const ConstantData& matrix, uint32_t rows, uint32
         const RowScale row =
             QuantizeRow(floats + static_cast<size_t>(lane) * cols, cols, limit, group, lane);
         scales[first + lane] = row.scale;
-        extremes[g].min = std::min(extremes[g].min, row.min);
-        extremes[g].max = std::max(extremes[g].max, row.max);
+        facts[g].min = std::min(facts[g].min, row.min);
+        facts[g].max = std::max(facts[g].max, row.max);
+        if (!row.finite && !facts[g].bad_row) facts[g].bad_row = first + lane;
       }
     }
   });
@@ -89,9 +102,10 @@ QuantizedMatrix QuantizeMatrix(const ConstantData& matrix, uint32_t rows, uint32
   QuantizedMatrix result;
   result.data = std::make_shared<PackedConstant>(std::move(buffer));
   result.encoding = Encoding::PerChannel(bits, 0, std::move(scales));
-  for (const RowScale& group : extremes) {
+  for (const GroupFacts& group : facts) {
     result.min = std::min(result.min, group.min);
     result.max = std::max(result.max, group.max);
+    if (!result.bad_row) result.bad_row = group.bad_row;
   }
   return result;
 }

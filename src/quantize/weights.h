@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/thread_pool.h"
 #include "graph/graph.h"
@@ -15,11 +16,14 @@ struct QuantizedMatrix {
   std::shared_ptr<const ConstantData> data;  // s8, kPackedN16K4
   Encoding encoding;                         // per channel, axis 0
   float min = 0.0f, max = 0.0f;              // of the float values
+  // The first row with a value that is not finite, quantised as zeros.
+  std::optional<uint32_t> bad_row;
 };
 
 // Quantises the rows of an f32 matrix [rows, cols] (read through ReadRows or
 // bytes()) symmetrically, round to nearest, ties to even: scale_n = max|w_n| /
-// (2^(bits-1) - 1), so -128 (or -8) never appears. A row of zeros gets scale 1.
+// (2^(bits-1) - 1), so -128 (or -8) never appears. A row of zeros, or of values so
+// small that their scale is not a normal float, is zeros with scale 1.
 QuantizedMatrix QuantizeMatrix(const ConstantData& matrix, uint32_t rows, uint32_t cols,
                                uint8_t bits, ThreadPool* pool);
 

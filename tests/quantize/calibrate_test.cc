@@ -1,0 +1,236 @@
+#include "quantize/calibrate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "host/executor.h"
+#include "kvcache/kv_cache.h"
+#include "tests/quantize/tiny.h"
+
+namespace spillway {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class WindowsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const Result<TokenizerData> data = TokenizerData::FromGguf(*tiny_.model->file());
+    ASSERT_TRUE(data.ok()) << data.status().ToString();
+    Result<std::shared_ptr<const Tokenizer>> tokenizer = Tokenizer::Create(*data);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+    tokenizer_ = *tokenizer;
+    Result<std::shared_ptr<const ChatTemplate>> chat = ChatTemplate::Parse(data->chat_template);
+    ASSERT_TRUE(chat.ok()) << chat.status().ToString();
+    chat_ = *chat;
+  }
+
+  TokenWindows Make(std::string_view text, uint32_t window, uint32_t limit, bool chat) const {
+    Result<TokenWindows> windows =
+        MakeCalibrationWindows(*tokenizer_, chat ? chat_.get() : nullptr, text, window, limit);
+    EXPECT_TRUE(windows.ok()) << windows.status().ToString();
+    return windows.ok() ? std::move(windows).value() : TokenWindows();
+  }
+
+  static size_t Total(const TokenWindows& windows) {
+    size_t total = 0;
+    for (const auto& window : windows) total += window.size();
+    return total;
+  }
+
+  test::TinyDecoder tiny_{test::TinyModelSpec{}};
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::shared_ptr<const ChatTemplate> chat_;
+};
+
+TEST_F(WindowsTest, PlainTextIsCutInOrder) {
+  const std::string_view text = DefaultCalibrationText().substr(0, 400);
+  const std::vector<uint32_t> ids = tokenizer_->Encode(text, false);
+  const TokenWindows windows = Make(text, 64, 100000, false);
+  std::vector<uint32_t> joined;
+  for (size_t i = 0; i < windows.size(); ++i) {
+    EXPECT_LE(windows[i].size(), 64u);
+    EXPECT_TRUE(windows[i].size() == 64 || i + 1 == windows.size());
+    joined.insert(joined.end(), windows[i].begin(), windows[i].end());
+  }
+  // A rest shorter than 16 tokens is left out.
+  EXPECT_GT(joined.size() + 16, ids.size());
+  ASSERT_LE(joined.size(), ids.size());
+  EXPECT_TRUE(std::equal(joined.begin(), joined.end(), ids.begin()));
+}
+
+TEST_F(WindowsTest, TheLimitCountsAllTokens) {
+  for (const bool chat : {false, true}) {
+    for (const uint32_t limit : {16u, 50u, 128u, 200u, 1000u}) {
+      const TokenWindows windows = Make(DefaultCalibrationText(), 64, limit, chat);
+      EXPECT_LE(Total(windows), limit);
+      EXPECT_GT(Total(windows) + 16, limit) << "the text is long enough to use it up";
+      for (const auto& window : windows) {
+        EXPECT_GE(window.size(), 16u);
+        EXPECT_LE(window.size(), 64u);
+      }
+    }
+  }
+}
+
+TEST_F(WindowsTest, ChatAndTextAlternate) {
+  const TokenWindows plain = Make(DefaultCalibrationText(), 64, 100000, false);
+  const TokenWindows windows = Make(DefaultCalibrationText(), 64, 640, true);
+  ASSERT_EQ(windows.size(), 10u);
+  for (size_t i = 0; i < windows.size(); ++i) {
+    if (i % 2 == 1) {
+      EXPECT_EQ(windows[i], plain[i / 2]);
+    } else {
+      EXPECT_EQ(windows[i][0], 1u) << "<|im_start|>";
+      EXPECT_NE(windows[i], windows[(i + 2) % 10]);
+    }
+  }
+  // The conversation is the template's, cut to the window.
+  const std::string text(DefaultCalibrationText());
+  const size_t first = text.find("\n\n"), second = text.find("\n\n", first + 2);
+  const auto pieces = chat_->Render(
+      {{"user", text.substr(0, first)}, {"assistant", text.substr(first + 2, second - first - 2)}},
+      false, "", "");
+  ASSERT_TRUE(pieces.ok());
+  std::vector<uint32_t> expected = EncodePrompt(*tokenizer_, *pieces);
+  expected.resize(64);
+  EXPECT_EQ(windows[0], expected);
+}
+
+TEST_F(WindowsTest, TheSameEveryTime) {
+  EXPECT_EQ(Make(DefaultCalibrationText(), 100, 700, true),
+            Make(DefaultCalibrationText(), 100, 700, true));
+}
+
+TEST_F(WindowsTest, ShortWindowsUseTheTextToo) {
+  const TokenWindows windows = Make(DefaultCalibrationText(), 4, 64, false);
+  EXPECT_EQ(Total(windows), 64u);
+  for (const auto& window : windows) EXPECT_EQ(window.size(), 4u);
+}
+
+TEST_F(WindowsTest, TooShortATextIsAnError) {
+  for (const auto& [text, count] :
+       {std::pair{"", "0 tokens"}, {"zq", "2 tokens"}, {"z z z z z z z", "13 tokens"}}) {
+    for (const uint32_t window : {8u, 64u}) {
+      const Result<TokenWindows> windows =
+          MakeCalibrationWindows(*tokenizer_, chat_.get(), text, window, 1000);
+      ASSERT_FALSE(windows.ok());
+      EXPECT_EQ(windows.status().code(), StatusCode::kInvalidArgument);
+      EXPECT_THAT(windows.status().message(),
+                  AllOf(HasSubstr(count), HasSubstr("expected at least 16")));
+    }
+  }
+  EXPECT_FALSE(MakeCalibrationWindows(*tokenizer_, nullptr, DefaultCalibrationText(), 0, 99).ok());
+  EXPECT_FALSE(MakeCalibrationWindows(*tokenizer_, nullptr, DefaultCalibrationText(), 64, 0).ok());
+}
+
+TEST_F(WindowsTest, TheBuiltInTextIsEnoughForTheDefault) {
+  // The real vocabulary packs several letters into a token, this one hardly any.
+  EXPECT_GT(DefaultCalibrationText().size(), 2048u * 3);
+  EXPECT_GT(std::count(DefaultCalibrationText().begin(), DefaultCalibrationText().end(), '\n'), 40);
+}
+
+// What Calibrate must give, one window at a time and one value at a time.
+TensorRanges NaiveRanges(test::TinyDecoder& tiny, const TokenWindows& windows) {
+  ThreadPool pool(1);
+  TensorRanges ranges;
+  for (const auto& window : windows) {
+    const auto length = static_cast<uint32_t>(window.size());
+    auto executor = host::Executor::Create(tiny.Build("naive", length, length), &pool);
+    EXPECT_TRUE(executor.ok());
+    auto* hidden = reinterpret_cast<float*>((*executor)->input(0).data());
+    for (size_t i = 0; i < length; ++i) {
+      tiny.model->embedding().ReadRows(window[i], 1, hidden + i * tiny.model->config().hidden_dim);
+    }
+    auto* mask = reinterpret_cast<float*>((*executor)->input(1).data());
+    auto* positions = reinterpret_cast<int32_t*>((*executor)->input(2).data());
+    for (uint32_t row = 0; row < length; ++row) {
+      positions[row] = static_cast<int32_t>(row);
+      for (uint32_t column = 0; column < length; ++column) {
+        mask[row * length + column] = column <= row ? 0.0f : kHiddenMask;
+      }
+    }
+    const Status status =
+        (*executor)->Run([&](const Op&, const Tensor& tensor, std::span<const std::byte> bytes) {
+          for (size_t at = 0; at < bytes.size(); at += sizeof(float)) {
+            float value;
+            std::memcpy(&value, bytes.data() + at, sizeof(value));
+            Range& range = ranges[tensor.name];
+            range.min = std::min(range.min, value);
+            range.max = std::max(range.max, value);
+          }
+        });
+    EXPECT_TRUE(status.ok()) << status.ToString();
+  }
+  return ranges;
+}
+
+TEST(CalibrateTest, RangesEqualTheNaiveOnes) {
+  for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
+    test::TinyModelSpec spec;
+    spec.architecture = architecture;
+    test::TinyDecoder tiny(spec);
+    // Lengths in no order, so that sorting them does not matter.
+    const TokenWindows windows = tiny.Windows({20, 33, 16, 33});
+    const TensorRanges expected = NaiveRanges(tiny, windows);
+    ThreadPool pool(2);
+    const Result<TensorRanges> ranges = Calibrate(*tiny.decoder, windows, &pool, nullptr);
+    ASSERT_TRUE(ranges.ok()) << ranges.status().ToString();
+    const auto graph = tiny.Build("g", 4, 8);
+    for (const Op& op : graph->ops()) {
+      const std::string& name = graph->tensor(op.outputs[0]).name;
+      if (KeepsEncoding(op.type)) {
+        EXPECT_FALSE(ranges->contains(name)) << name;
+        continue;
+      }
+      ASSERT_TRUE(ranges->contains(name)) << name;
+      EXPECT_EQ(ranges->at(name).min, expected.at(name).min) << name;
+      EXPECT_EQ(ranges->at(name).max, expected.at(name).max) << name;
+      EXPECT_LT(ranges->at(name).min, ranges->at(name).max) << name;
+    }
+  }
+}
+
+TEST(CalibrateTest, NoWindowsNoRanges) {
+  test::TinyDecoder tiny{test::TinyModelSpec{}};
+  ThreadPool pool(1);
+  const Result<TensorRanges> ranges = Calibrate(*tiny.decoder, {}, &pool, nullptr);
+  ASSERT_TRUE(ranges.ok());
+  EXPECT_TRUE(ranges->empty());
+}
+
+TEST(CalibrateTest, WeightsThatAreNotFiniteAreAnError) {
+  const float bads[] = {std::nanf(""), std::numeric_limits<float>::infinity()};
+  for (const float bad : bads) {
+    test::TinyModel model = test::MakeTinyModel({});
+    std::memcpy(model.file.FindTensor("blk.1.ffn_gate.weight")->data.data() + 40, &bad,
+                sizeof(bad));
+    test::TinyDecoder tiny(model);
+    ThreadPool pool(1);
+    const Result<TensorRanges> ranges =
+        Calibrate(*tiny.decoder, tiny.Windows({16}), &pool, nullptr);
+    ASSERT_FALSE(ranges.ok());
+    EXPECT_EQ(ranges.status().code(), StatusCode::kCorruptData);
+    EXPECT_THAT(ranges.status().message(),
+                AllOf(HasSubstr("tensor layers.1.gate "), HasSubstr("not finite")));
+  }
+}
+
+TEST(RangeTest, AlwaysHoldsZero) {
+  Range range;
+  range.Include(2.0f, 3.0f);
+  EXPECT_EQ(range.min, 0.0f);
+  EXPECT_EQ(range.max, 3.0f);
+  range.Include(-1.0f, -0.5f);
+  EXPECT_EQ(range.min, -1.0f);
+  EXPECT_EQ(range.max, 3.0f);
+}
+
+}  // namespace
+}  // namespace spillway
