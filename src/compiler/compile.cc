@@ -49,6 +49,31 @@ class CallbackProgress : public Progress {
   const ProgressCallback& callback_;
 };
 
+// A folder that is no package is not ours to replace.
+Status CheckOutputFolder(const std::string& path) {
+  if (path.empty()) return InvalidArgumentError("no output folder was given");
+  if (!IsDirectory(path) || FileExists(JoinPath(path, "manifest.json"))) return OkStatus();
+  SPILLWAY_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(path));
+  if (names.empty()) return OkStatus();
+  return InvalidArgumentError(fmt::format(
+      "the output folder {} holds {} and no manifest.json, so it is no package and is not "
+      "replaced; choose another folder or empty this one",
+      path,
+      names.size() == 1 ? names[0] : fmt::format("{} and {} more", names[0], names.size() - 1)));
+}
+
+// `dir`, when both libraries are in it; loading them is left to the vendor's process.
+Result<std::string> CheckVendorFolder(const std::string& dir) {
+  for (const char* name : {qnn::kHtpLibraryName, qnn::kSystemLibraryName}) {
+    if (dir.empty() || FileExists(JoinPath(dir, name))) continue;
+    return NotFoundError(fmt::format(
+        "{}: the vendor library is not there. Point --qnn-lib-dir or SPILLWAY_QNN_LIB_DIR at the "
+        "folder that holds it, or run ./quickstart to download it.",
+        JoinPath(dir, name)));
+  }
+  return dir;
+}
+
 // One compile, a member function a stage. What a stage no longer needs is freed
 // before the next, so that the vendor's compiler has the memory to itself.
 class Compilation {
@@ -59,7 +84,7 @@ class Compilation {
   Result<CompileReport> Run() {
     const Stopwatch wall;
     SPILLWAY_ASSIGN_OR_RETURN(checked_, CheckCompileOptions(options_));
-    if (options_.output_path.empty()) return InvalidArgumentError("no output folder was given");
+    SPILLWAY_RETURN_IF_ERROR(CheckOutputFolder(options_.output_path));
     report_.soc = std::string(checked_.soc->name);
     SPILLWAY_RETURN_IF_ERROR(FindVendor());
     SPILLWAY_ASSIGN_OR_RETURN(PackageWriter writer, PackageWriter::Create(options_.output_path));
@@ -77,6 +102,7 @@ class Compilation {
       return OkStatus();
     }
     Result<std::string> dir = qnn::FindLibraryDir(options_.qnn_lib_dir);
+    if (dir.ok()) dir = CheckVendorFolder(*dir);
     if (dir.ok()) {
       library_dir_ = std::move(dir).value();
       return OkStatus();
@@ -88,8 +114,7 @@ class Compilation {
   }
 
   Status MakeGraphs(PackageWriter& writer) {
-    SPILLWAY_ASSIGN_OR_RETURN(std::shared_ptr<const Model> model,
-                              Model::Open(options_.model_path));
+    SPILLWAY_ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, Model::Open(options_.model_path));
     SPILLWAY_RETURN_IF_ERROR(CheckAgainstModel(options_, *model));
     SPILLWAY_ASSIGN_OR_RETURN(const TokenizerData data, TokenizerData::FromGguf(*model->file()));
     SPILLWAY_RETURN_IF_ERROR(writer.AddTokenizer(data));
@@ -103,8 +128,8 @@ class Compilation {
 
     const Stopwatch quantize;
     std::vector<Tensor> extra;
-    SPILLWAY_ASSIGN_OR_RETURN(
-        const auto graphs, QuantizeGraphs(decoder, std::move(ranges), &pool, &extra));
+    SPILLWAY_ASSIGN_OR_RETURN(const auto graphs,
+                              QuantizeGraphs(decoder, std::move(ranges), &pool, &extra));
     report_.quantize_s = quantize.Seconds();
 
     const Stopwatch write;
@@ -148,10 +173,9 @@ class Compilation {
     // Longer windows cost more memory and show nothing new.
     constexpr uint32_t kMaxWindow = 512;
     const uint32_t window = std::min(options_.context_len, kMaxWindow);
-    SPILLWAY_ASSIGN_OR_RETURN(
-        const TokenWindows windows,
-        MakeCalibrationWindows(*tokenizer, chat_template.get(), text, window,
-                               options_.calib_tokens));
+    SPILLWAY_ASSIGN_OR_RETURN(const TokenWindows windows,
+                              MakeCalibrationWindows(*tokenizer, chat_template.get(), text, window,
+                                                     options_.calib_tokens));
     return Calibrate(decoder, windows, pool, &progress_);
   }
 
@@ -165,8 +189,8 @@ class Compilation {
     GraphQuantizer quantizer(recipe, std::move(ranges), pool);
     const ModelConfig& config = decoder.model().config();
     const std::string name = config.tied_embeddings ? kHeadWeightName : kEmbeddingWeightName;
-    Tensor embedding = quantizer.QuantizeEmbedding(name, decoder.EmbeddingData(),
-                                                   config.vocab_size, config.hidden_dim);
+    Tensor embedding = quantizer.QuantizeEmbedding(name, decoder.EmbeddingData(), config.vocab_size,
+                                                   config.hidden_dim);
     if (!config.tied_embeddings) extra->push_back(std::move(embedding));
     manifest_.embedding_tensor = name;
     manifest_.recipe = recipe.name;
@@ -252,11 +276,11 @@ class Compilation {
     info.spill_fill_bytes = result.shard.spill_fill_bytes;
     info.context_bytes = result.shard.context_bytes;
     info.weight_bytes = result.shard.weight_bytes;
-    manifest_.vendor_json = nlohmann::ordered_json{{"build_id", result.build_id},
-                                                   {"core_api", result.core_api},
-                                                   {"backend_api", result.backend_api},
-                                                   {"soc_model", result.soc_model}}
-                                .dump();
+    const nlohmann::ordered_json vendor{{"build_id", result.build_id},
+                                        {"core_api", result.core_api},
+                                        {"backend_api", result.backend_api},
+                                        {"soc_model", result.soc_model}};
+    manifest_.vendor_json = vendor.dump();
   }
 
   Status Finish(PackageWriter& writer, const Stopwatch& wall) {
@@ -268,8 +292,7 @@ class Compilation {
     manifest_.htp_options_json = HtpOptionsToJson(options_.htp);
     report_.package_path = options_.output_path;
     report_.peak_rss_bytes = std::max(memory_.peak_bytes(), PeakRssBytes());
-    SPILLWAY_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                              ListFolder(writer.PathOf("")));
+    SPILLWAY_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(writer.PathOf("")));
     for (const std::string& name : names) {
       SPILLWAY_ASSIGN_OR_RETURN(const uint64_t bytes, FileSize(writer.PathOf(name)));
       report_.package_bytes += bytes;

@@ -33,8 +33,8 @@ double Mega(uint64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 uint64_t WeightBytes(const Model& model) {
   uint64_t bytes = model.head().rows() * model.head().cols();
   for (const LayerWeights& layer : model.layers()) {
-    for (const WeightView* view : {&layer.wq, &layer.wk, &layer.wv, &layer.wo, &layer.w_gate,
-                                   &layer.w_up, &layer.w_down}) {
+    for (const WeightView* view :
+         {&layer.wq, &layer.wk, &layer.wv, &layer.wo, &layer.w_gate, &layer.w_up, &layer.w_down}) {
       bytes += view->rows() * view->cols();
     }
   }
@@ -92,7 +92,7 @@ std::string CompileEstimate::ToJson() const {
               {"kv_cache_bytes", kv_cache_bytes},
               {"peak_rss_bytes", peak_rss_bytes},
               {"wall_s", wall_s}}
-      .dump(2);
+      .dump(2, ' ', false, Json::error_handler_t::replace);  // names need not be UTF-8
 }
 
 std::string CompileEstimate::ToText() const {
@@ -101,8 +101,7 @@ std::string CompileEstimate::ToText() const {
       "  weights {:.1f} MB, context binaries {:.1f} MB, package {:.1f} MB, KV cache {:.2f} MB\n"
       "  the compile takes about {:.0f} s and {:.0f} MB of memory\n",
       model_name, architecture, static_cast<double>(parameters) / 1e6, soc, Mega(weight_bytes),
-      Mega(context_bytes), Mega(package_bytes), Mega(kv_cache_bytes), wall_s,
-      Mega(peak_rss_bytes));
+      Mega(context_bytes), Mega(package_bytes), Mega(kv_cache_bytes), wall_s, Mega(peak_rss_bytes));
 }
 
 }  // namespace spillway

@@ -59,11 +59,11 @@ std::string GraphText(const GraphReport& graph) {
   std::string text = fmt::format(
       "    {:<16} {} nodes, finalised in {:.1f} s; DDR a call: read {}, write {}, spill {}, fill "
       "{}\n",
-      graph.name, graph.nodes, graph.finalize_s, Bytes(graph.read_bytes),
-      Bytes(graph.write_bytes), Bytes(graph.spill_bytes), Bytes(graph.fill_bytes));
+      graph.name, graph.nodes, graph.finalize_s, Bytes(graph.read_bytes), Bytes(graph.write_bytes),
+      Bytes(graph.spill_bytes), Bytes(graph.fill_bytes));
   if (graph.estimate_us > 0) {
-    text += fmt::format("    {:<16} the vendor's estimate: {:.0f} us a call\n", "",
-                        graph.estimate_us);
+    text +=
+        fmt::format("    {:<16} the vendor's estimate: {:.0f} us a call\n", "", graph.estimate_us);
   }
   if (!graph.slc.empty()) text += fmt::format("    {:<16} SLC: {}\n", "", graph.slc);
   return text;
@@ -92,7 +92,8 @@ std::string CompileReport::ToJson() const {
   json["vendor_finalize_s"] = vendor_finalize_s;
   json["peak_rss_bytes"] = peak_rss_bytes;
   json["package_bytes"] = package_bytes;
-  return json.dump(2);
+  // Paths need not be UTF-8.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string CompileReport::ToText() const {
@@ -111,8 +112,7 @@ std::string CompileReport::ToText() const {
   text += fmt::format(
       "  time {:.1f} s: calibrate {:.1f}, quantise {:.1f}, write {:.1f}, vendor {:.1f} (of it "
       "finalise {:.1f})\n  peak memory of all processes {}\n",
-      wall_s, calibrate_s, quantize_s, write_s, vendor_s, vendor_finalize_s,
-      Bytes(peak_rss_bytes));
+      wall_s, calibrate_s, quantize_s, write_s, vendor_s, vendor_finalize_s, Bytes(peak_rss_bytes));
   return text;
 }
 

@@ -75,14 +75,12 @@ class VendorCompile {
                                        if (events_.log) events_.log(FromVendorLevel(level), line);
                                      }));
     SPILLWAY_ASSIGN_OR_RETURN(backend_, qnn::Backend::Create(log_));
-    SPILLWAY_ASSIGN_OR_RETURN(
-        device_, qnn::Device::Create(log_, qnn::htp::MakeDeviceConfigs(
-                                               *soc_, options_.pd_session,
-                                               library->version().backend)));
+    SPILLWAY_ASSIGN_OR_RETURN(device_, qnn::Device::Create(log_, qnn::htp::MakeDeviceConfigs(
+                                                                     *soc_, options_.pd_session,
+                                                                     library->version().backend)));
     profile_level_ = soc_->estimates ? qnn::abi::kProfileDetailed : 0u;
     SPILLWAY_ASSIGN_OR_RETURN(
-        context_,
-        qnn::Context::Create(backend_, device_, qnn::htp::MakeContextConfigs(options_)));
+        context_, qnn::Context::Create(backend_, device_, qnn::htp::MakeContextConfigs(options_)));
     return OkStatus();
   }
 
@@ -104,7 +102,7 @@ class VendorCompile {
   Status AddGraph(const Graph& graph) {
     Progress("build " + graph.name(), -1.0);
     SPILLWAY_ASSIGN_OR_RETURN(
-        qnn::Graph* vendor,
+        qnn::Graph * vendor,
         context_->CreateGraph(graph.name(), qnn::htp::MakeGraphConfigs(options_, *soc_)));
     SPILLWAY_ASSIGN_OR_RETURN(const qnn::LowerResult lowered, qnn::LowerGraph(graph, vendor));
     qnn::FinalizeOptions finalize;
@@ -128,8 +126,6 @@ class VendorCompile {
     return OkStatus();
   }
 
-  // Straight into the output file's pages: a second copy of the binary would be
-  // the peak of the whole compile.
   Status WriteBinary() {
     Progress("write the context binary", -1.0);
     SPILLWAY_ASSIGN_OR_RETURN(const std::vector<std::byte> binary, context_->GetBinary());
@@ -141,8 +137,10 @@ class VendorCompile {
   }
 
   Status CopyInfo(std::span<const std::byte> binary) {
-    SPILLWAY_ASSIGN_OR_RETURN(const qnn::BinaryInfo info,
-                              qnn::ReadBinaryInfo(*system_, binary, job_.output_path));
+    Result<qnn::BinaryInfo> read = qnn::ReadBinaryInfo(*system_, binary, job_.output_path);
+    // The bytes come straight from the vendor: no file of the user is damaged.
+    if (!read.ok()) return VendorError(read.status().message());
+    const qnn::BinaryInfo info = std::move(read).value();
     result_.soc_model = info.soc_model;
     result_.shard.spill_fill_bytes = info.spill_fill_bytes;
     for (GraphReport& graph : result_.shard.graphs) {

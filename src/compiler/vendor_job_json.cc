@@ -54,16 +54,20 @@ Result<T> Parse(std::string_view text, std::string_view what, const Read& read) 
   }
 }
 
+// Text that is not UTF-8 must not stop the process; such a path is then not found.
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 }  // namespace
 
 std::string VendorJob::ToJson() const {
-  return Json{{"job", "compile"},
-              {"folder", folder},
-              {"shard", shard},
-              {"output", output_path},
-              {"qnn_lib_dir", qnn_lib_dir},
-              {"htp", Json::parse(HtpOptionsToJson(htp))}}
-      .dump();
+  return Dump(Json{{"job", "compile"},
+                   {"folder", folder},
+                   {"shard", shard},
+                   {"output", output_path},
+                   {"qnn_lib_dir", qnn_lib_dir},
+                   {"htp", Json::parse(HtpOptionsToJson(htp))}});
 }
 
 Result<VendorJob> VendorJob::FromJson(std::string_view text) {
@@ -81,17 +85,16 @@ Result<VendorJob> VendorJob::FromJson(std::string_view text) {
 std::string VendorResult::ToJson() const {
   Json graphs = Json::array();
   for (const GraphReport& graph : shard.graphs) graphs.push_back(GraphToJson(graph));
-  return Json{{"build_id", build_id},
-              {"core_api", core_api},
-              {"backend_api", backend_api},
-              {"soc_model", soc_model},
-              {"finalize_s", finalize_s},
-              {"total_s", total_s},
-              {"spill_fill_bytes", shard.spill_fill_bytes},
-              {"context_bytes", shard.context_bytes},
-              {"weight_bytes", shard.weight_bytes},
-              {"graphs", graphs}}
-      .dump();
+  return Dump(Json{{"build_id", build_id},
+                   {"core_api", core_api},
+                   {"backend_api", backend_api},
+                   {"soc_model", soc_model},
+                   {"finalize_s", finalize_s},
+                   {"total_s", total_s},
+                   {"spill_fill_bytes", shard.spill_fill_bytes},
+                   {"context_bytes", shard.context_bytes},
+                   {"weight_bytes", shard.weight_bytes},
+                   {"graphs", graphs}});
 }
 
 Result<VendorResult> VendorResult::FromJson(std::string_view text) {

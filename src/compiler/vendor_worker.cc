@@ -50,7 +50,7 @@ class WorkerClient {
       const Json json = Json::parse(message->text, nullptr, /*allow_exceptions=*/false);
       if (!json.is_object()) return InternalError("the worker sent a message that is not JSON");
       const std::string event = json.value("event", "");
-      if (event == "result") return VendorResult::FromJson(json["result"].dump());
+      if (event == "result") return VendorResult::FromJson(Dump(json.value("result", Json())));
       if (event == "error") {
         return Status(static_cast<StatusCode>(json.value("code", 0)), json.value("message", ""));
       }
@@ -75,19 +75,20 @@ class WorkerClient {
     std::string what;
     if (reason.code() == StatusCode::kTimeout) {
       process_->Kill();
-      what = fmt::format("did not finish within {:.0f} s and was stopped; raise the limit with "
-                         "--vendor-timeout",
-                         timeout_s_);
+      what = fmt::format(
+          "did not finish within {:.0f} s and was stopped; raise the limit with "
+          "--vendor-timeout",
+          timeout_s_);
     } else {
       const Result<ExitInfo> exit = process_->Wait(10.0);
       what = exit.ok() ? exit->ToString() : reason.message();
     }
     std::string words = process_->Output();
     for (const std::string& line : last_lines_) words += (words.empty() ? "" : "\n") + line;
-    const std::string message =
-        fmt::format("the vendor library's process {} while it compiled shard {} into {}. Its last "
-                    "words:\n{}",
-                    what, job_.shard, job_.output_path, words.empty() ? "(none)" : words);
+    const std::string message = fmt::format(
+        "the vendor library's process {} while it compiled shard {} into {}. Its last "
+        "words:\n{}",
+        what, job_.shard, job_.output_path, words.empty() ? "(none)" : words);
     return reason.code() == StatusCode::kTimeout ? TimeoutError(message)
                                                  : VendorCrashError(message);
   }

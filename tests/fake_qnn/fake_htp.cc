@@ -12,6 +12,7 @@
 
 #include "qnn/api/abi.h"
 #include "qnn/htp/abi_htp.h"
+#include "tests/fake_qnn/describe.h"
 #include "tests/fake_qnn/fake_binary.h"
 #include "tests/fake_qnn/recorder.h"
 
@@ -304,6 +305,7 @@ abi::Error CreateGraphTensor(abi::Handle handle, abi::Tensor* tensor) {
   abi::TensorV1& v1 = tensor->v1;
   if (!graph->tensor_names.insert(v1.name).second) return 7003;
   if (v1.type == abi::kStatic && v1.client.data == nullptr) return 7004;
+  RecordLine(DescribeTensorLine(v1));
   v1.id = static_cast<uint32_t>(graph->tensor_names.size());
   if (v1.type == abi::kStatic) graph->data.const_bytes += v1.client.size;
   FakeTensor copy;
@@ -332,6 +334,7 @@ abi::Error AddNode(abi::Handle handle, abi::OpConfig config) {
       return 6005;
     }
   }
+  RecordLine(DescribeNodeLine(config));
   ++graph->nodes;
   return 0;
 }

@@ -22,7 +22,10 @@
 //
 // The record has a line "call <name>" for each call and, before the call it
 // belongs to, "config <name> option <n> <bytes in hex>" for each
-// configuration with the custom bytes behind it.
+// configuration with the custom bytes behind it. What a graph was given:
+//   tensor <name> type <n> dtype 0x<n> [dims] encoding none|<n> <values>
+//       [data <hex>]   (static data of at most 256 bytes)
+//   node <name> <type> in <names> out <names> <parameter>=<type>:<values> ...
 
 #ifndef SPILLWAY_TESTS_FAKE_QNN_FAKE_QNN_H_
 #define SPILLWAY_TESTS_FAKE_QNN_FAKE_QNN_H_

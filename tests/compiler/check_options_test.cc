@@ -1,0 +1,96 @@
+#include "compiler/check_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace spillway {
+namespace {
+
+using ::testing::HasSubstr;
+
+CompileOptions Good() {
+  CompileOptions options;
+  options.model_path = "model.gguf";
+  return options;
+}
+
+TEST(CheckOptionsTest, DefaultsAreFine) {
+  const Result<CheckedOptions> checked = CheckCompileOptions(Good());
+  ASSERT_TRUE(checked.ok()) << checked.status().ToString();
+  EXPECT_EQ(checked->soc->name, "SM8750");
+  EXPECT_EQ(checked->io, IoProfile::kSpillway);
+  CompileOptions options = Good();
+  options.io_profile = "executorch";
+  options.mode = "kv";
+  options.prefill_ar_len = 9999;  // no prefill graph in this mode
+  options.htp.soc = "57";
+  const Result<CheckedOptions> other = CheckCompileOptions(options);
+  ASSERT_TRUE(other.ok()) << other.status().ToString();
+  EXPECT_EQ(other->soc->name, "SM8650");
+  EXPECT_EQ(other->io, IoProfile::kExecutorch);
+}
+
+TEST(CheckOptionsTest, EachWrongOptionIsNamedWithWhatIsAllowed) {
+  struct Case {
+    void (*change)(CompileOptions&);
+    StatusCode code;
+    std::vector<const char*> parts;
+  };
+  constexpr auto kInvalid = StatusCode::kInvalidArgument;
+  const std::vector<Case> cases = {
+      {[](CompileOptions& o) { o.model_path = ""; }, kInvalid, {"no model file"}},
+      {[](CompileOptions& o) { o.mode = "prefill"; }, kInvalid, {"mode 'prefill'", "'kv'"}},
+      {[](CompileOptions& o) { o.context_len = 1; }, kInvalid, {"context length 1", "131072"}},
+      {[](CompileOptions& o) { o.context_len = 200000; }, kInvalid, {"200000", "2 to 131072"}},
+      {[](CompileOptions& o) { o.prefill_ar_len = 512; },
+       kInvalid,
+       {"AR length 512", "context length 512", "--prefill-ar-len"}},
+      {[](CompileOptions& o) { o.context_len = 16; },
+       kInvalid,
+       {"AR length 32", "context length 16", "--context-len"}},
+      {[](CompileOptions& o) { o.prefill_ar_len = 1; }, kInvalid, {"AR length 1 ", "at least 2"}},
+      {[](CompileOptions& o) { o.kv_bits = 4; }, kInvalid, {"KV cache of 4 bits", "8 or 16"}},
+      {[](CompileOptions& o) { o.calib_tokens = 15; }, kInvalid, {"15 calibration", "16"}},
+      {[](CompileOptions& o) { o.recipe = "8a4w"; }, kInvalid, {"recipe '8a4w'", "16a8w"}},
+      {[](CompileOptions& o) { o.io_profile = "onnx"; }, kInvalid, {"'onnx'", "'executorch'"}},
+      {[](CompileOptions& o) { o.htp.soc = "SM1"; },
+       StatusCode::kNotFound,
+       {"unknown SoC 'SM1'", "SM8650", "SM8750", "SM8850"}},
+      {[](CompileOptions& o) { o.htp.optimization_level = 4; },
+       kInvalid,
+       {"optimization_level is 4", "0 to 3"}},
+      {[](CompileOptions& o) { o.htp.vtcm_mb = 9; }, kInvalid, {"vtcm_mb is 9", "to 8"}},
+      {[](CompileOptions& o) { o.htp.hvx_threads = 17; }, kInvalid, {"hvx_threads is 17", "16"}},
+      {[](CompileOptions& o) { o.htp.soc = "122"; }, StatusCode::kUnsupported, {"cannot prepare"}},
+  };
+  for (const Case& one : cases) {
+    CompileOptions options = Good();
+    one.change(options);
+    const Status status = CheckCompileOptions(options).status();
+    EXPECT_EQ(status.code(), one.code) << status.ToString();
+    for (const char* part : one.parts) EXPECT_THAT(status.message(), HasSubstr(part));
+  }
+}
+
+TEST(CheckOptionsTest, VendorOptionsAreTheSame) {
+  HtpOptions options;
+  options.soc = "SM8650";
+  options.optimization_level = 2;
+  options.vtcm_mb = 4;
+  options.hvx_threads = 3;
+  qnn::htp::HtpOptions vendor = ToVendorOptions(options);
+  EXPECT_EQ(vendor.soc, "SM8650");
+  EXPECT_EQ(vendor.optimization_level, 2u);
+  EXPECT_EQ(vendor.vtcm_mb, 4u);
+  EXPECT_EQ(vendor.hvx_threads, 3u);
+  EXPECT_FALSE(vendor.slc_allocator);
+  EXPECT_FALSE(vendor.weight_sharing);
+  options.slc_allocator = true;
+  options.weight_sharing = true;
+  vendor = ToVendorOptions(options);
+  EXPECT_TRUE(vendor.slc_allocator);
+  EXPECT_TRUE(vendor.weight_sharing);
+}
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,124 @@
+// Jobs and results as JSON.
+#include "compiler/vendor_job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "compiler/htp_options_json.h"
+
+namespace spillway {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+TEST(HtpOptionsJsonTest, RoundTrip) {
+  HtpOptions options;
+  options.soc = "SM8650";
+  options.optimization_level = 1;
+  options.vtcm_mb = 4;
+  options.hvx_threads = 2;
+  options.slc_allocator = true;
+  for (const std::optional<bool> sharing : {std::optional<bool>(), {true}, {false}}) {
+    options.weight_sharing = sharing;
+    const Result<HtpOptions> back = HtpOptionsFromJson(HtpOptionsToJson(options));
+    ASSERT_TRUE(back.ok()) << back.status().ToString();
+    EXPECT_EQ(back->soc, "SM8650");
+    EXPECT_EQ(back->optimization_level, 1u);
+    EXPECT_EQ(back->vtcm_mb, 4u);
+    EXPECT_EQ(back->hvx_threads, 2u);
+    EXPECT_TRUE(back->slc_allocator);
+    EXPECT_EQ(back->weight_sharing, sharing);
+  }
+}
+
+TEST(HtpOptionsJsonTest, DamageNamesTheField) {
+  EXPECT_EQ(HtpOptionsFromJson("[").status().code(), StatusCode::kCorruptData);
+  EXPECT_EQ(HtpOptionsFromJson("3").status().code(), StatusCode::kCorruptData);
+  for (const char* field :
+       {"soc", "optimization_level", "vtcm_mb", "hvx_threads", "slc_allocator"}) {
+    Json json = Json::parse(HtpOptionsToJson({}));
+    json.erase(field);
+    const Status status = HtpOptionsFromJson(json.dump()).status();
+    EXPECT_EQ(status.code(), StatusCode::kCorruptData);
+    EXPECT_THAT(status.message(), HasSubstr(field));
+  }
+  Json json = Json::parse(HtpOptionsToJson({}));
+  json["slc_allocator"] = "on";
+  EXPECT_THAT(HtpOptionsFromJson(json.dump()).status().message(), HasSubstr("string"));
+}
+
+TEST(VendorJobTest, RoundTrip) {
+  VendorJob job;
+  job.folder = "/a \"folder\"/\xc3\xa4";
+  job.shard = 3;
+  job.output_path = "/out/context_3.bin";
+  job.qnn_lib_dir = "/lib";
+  job.htp.soc = "SM8650";
+  job.htp.weight_sharing = true;
+  EXPECT_EQ(Json::parse(job.ToJson())["job"], "compile");
+  const Result<VendorJob> back = VendorJob::FromJson(job.ToJson());
+  ASSERT_TRUE(back.ok()) << back.status().ToString();
+  EXPECT_EQ(back->folder, job.folder);
+  EXPECT_EQ(back->shard, 3u);
+  EXPECT_EQ(back->output_path, job.output_path);
+  EXPECT_EQ(back->qnn_lib_dir, "/lib");
+  EXPECT_EQ(back->htp.soc, "SM8650");
+  EXPECT_EQ(back->htp.weight_sharing, true);
+}
+
+TEST(VendorJobTest, APathThatIsNotUtf8DoesNoHarm) {
+  VendorJob job;
+  job.folder = "/bad\xff";
+  const Result<VendorJob> back = VendorJob::FromJson(job.ToJson());
+  ASSERT_TRUE(back.ok()) << back.status().ToString();
+  EXPECT_THAT(back->folder, HasSubstr("/bad"));
+}
+
+TEST(VendorJobTest, DamageIsAnError) {
+  for (const char* text : {"", "{", "[]", "{}", R"({"folder":3})"}) {
+    EXPECT_EQ(VendorJob::FromJson(text).status().code(), StatusCode::kInternal) << text;
+    EXPECT_EQ(VendorResult::FromJson(text).status().code(), StatusCode::kInternal) << text;
+  }
+}
+
+TEST(VendorResultTest, RoundTrip) {
+  VendorResult result;
+  result.build_id = "v2.51";
+  result.core_api = "2.40.0";
+  result.backend_api = "5.51.0";
+  result.soc_model = 69;
+  result.finalize_s = 1.5;
+  result.total_s = 2.5;
+  result.shard.spill_fill_bytes = uint64_t{5} << 33;
+  result.shard.context_bytes = 11;
+  result.shard.weight_bytes = 12;
+  GraphReport graph;
+  graph.name = "kv_forward";
+  graph.spill_bytes = 1;
+  graph.fill_bytes = 2;
+  graph.read_bytes = 3;
+  graph.write_bytes = 4;
+  graph.finalize_s = 0.5;
+  graph.spill_fill_buffer_bytes = 6;
+  graph.vtcm_bytes = 7;
+  graph.nodes = 8;
+  graph.estimate_us = 9.5;
+  graph.slc = "on, transfers marked";
+  result.shard.graphs = {graph, {}};
+  const Result<VendorResult> back = VendorResult::FromJson(result.ToJson());
+  ASSERT_TRUE(back.ok()) << back.status().ToString();
+  EXPECT_EQ(back->ToJson(), result.ToJson());
+  EXPECT_EQ(back->shard.spill_fill_bytes, uint64_t{5} << 33);
+  EXPECT_EQ(back->soc_model, 69u);
+  ASSERT_EQ(back->shard.graphs.size(), 2u);
+  EXPECT_EQ(back->shard.graphs[0].name, "kv_forward");
+  EXPECT_EQ(back->shard.graphs[0].slc, "on, transfers marked");
+  EXPECT_EQ(back->shard.graphs[0].estimate_us, 9.5);
+  EXPECT_EQ(back->shard.graphs[0].nodes, 8u);
+}
+
+}  // namespace
+}  // namespace spillway
