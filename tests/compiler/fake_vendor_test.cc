@@ -268,6 +268,15 @@ TEST_F(FakeVendorTest, NoWorkerProgram) {
   EXPECT_THAT(status.message(), HasSubstr("SPILLWAY_WORKER"));
 }
 
+TEST_F(FakeVendorTest, AWorkerThatEndsAtOnce) {
+  for (const char* program : {"/bin/true", "/bin/false"}) {
+    const ScopedEnv worker("SPILLWAY_WORKER", program);
+    const Status status = CompileError();
+    EXPECT_EQ(status.code(), StatusCode::kVendorCrash) << status.ToString();
+    EXPECT_THAT(status.message(), HasSubstr("exit"));
+  }
+}
+
 TEST_F(FakeVendorTest, AJobOfAShardThatIsNotThere) {
   ASSERT_TRUE(CompileAndOpen());
   VendorJob job;
