@@ -40,6 +40,11 @@ void StopOnInterrupt() {
   sigaction(SIGINT, &action, nullptr);
 }
 
+// A run is short: its stages are of no interest in a log file.
+std::unique_ptr<Progress> MakeProgress(const Console& console) {
+  return isatty(STDERR_FILENO) == 1 ? console.MakeProgress() : nullptr;
+}
+
 std::string ReadStandardInput(const Console& console) {
   if (isatty(STDIN_FILENO) == 1) console.Note("Type the prompt, and end it with Ctrl-D:");
   std::string text{std::istreambuf_iterator<char>(std::cin), {}};
@@ -176,7 +181,7 @@ Status RunCommand::CheckArguments() const {
 }
 
 Status RunCommand::AnswerPrompt(Session& session, const std::string& prompt, Console& console) {
-  std::unique_ptr<Progress> progress = console.MakeProgress();
+  std::unique_ptr<Progress> progress = MakeProgress(console);
   run_.progress = [&](std::string_view stage, double fraction) {
     ReportProgress(progress.get(), stage, fraction);
   };
@@ -203,7 +208,7 @@ Status RunCommand::AnswerPrompt(Session& session, const std::string& prompt, Con
 Status RunCommand::Run(Console& console) {
   SPILLWAY_RETURN_IF_ERROR(CheckArguments());
   if (system_given_->count() > 0) run_.system_prompt = system_;
-  std::unique_ptr<Progress> progress = console.MakeProgress();
+  std::unique_ptr<Progress> progress = MakeProgress(console);
   ReportProgress(progress.get(), "load " + session_.package_path, -1);
   auto session = Session::Open(session_);
   progress.reset();

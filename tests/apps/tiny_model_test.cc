@@ -174,7 +174,8 @@ TEST_F(TinyModelProgram, RunPrintsWhatItsJsonHas) {
               ::testing::AnyOf("max_new_tokens", "end_of_text"));
   EXPECT_GT(json["stats"]["load_s"].get<double>(), 0.0);
   const ProgramResult text = RunProgram(arguments);
-  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_THAT(text.err, IsEmpty());
   EXPECT_EQ(text.out, json["text"].get<std::string>() + "\n");
 }
 

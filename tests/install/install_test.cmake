@@ -1,4 +1,5 @@
 # cmake -DBUILD= -DCONSUMER= -DSCRATCH= -DCOMPILER= -DVERSION= -P install_test.cmake
+cmake_minimum_required(VERSION 3.25)
 
 function(run)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE result OUTPUT_VARIABLE output
