@@ -22,13 +22,45 @@ class Comparison {
   Comparison(ModelExecutor& reference, ModelExecutor& tested)
       : reference_(reference), tested_(tested), left_(&reference), right_(&tested) {}
 
-  Status Feed(std::span<const uint32_t> tokens, Progress* progress) {
+  Result<VerifyReport> Run(const std::vector<uint32_t>& tokens, uint32_t max_new,
+                           Progress* progress) {
+    if (!HasRoomFor(tokens.size())) {
+      return ResourceExhaustedError(
+          fmt::format("the prompt has {} tokens, more than the graphs take in a context of {}",
+                      tokens.size(), left_.context_len()));
+    }
+    SPILLWAY_RETURN_IF_ERROR(Feed(tokens, progress));
+    for (uint32_t i = 0; i < max_new; ++i) {
+      const uint32_t expected = ArgMax(left_.logits());
+      const uint32_t found = ArgMax(right_.logits());
+      report_.reference_tokens.push_back(expected);
+      report_.tested_tokens.push_back(found);
+      ++report_.generated_tokens;
+      report_.equal_tokens += expected == found ? 1 : 0;
+      if (i + 1 == max_new || !HasRoomFor(1)) break;
+      SPILLWAY_RETURN_IF_ERROR(Feed({&expected, 1}, progress));
+    }
+    Finish();
+    return std::move(report_);
+  }
+
+ private:
+  // The calls for `tokens` more tokens; they cover fewer when the context is full.
+  std::vector<StepPlan> Plan(size_t tokens) const {
     const uint32_t prefill_ar = reference_.buffers(StepKind::kPrefill).ar_len;
     const uint32_t decode_ar = reference_.buffers(StepKind::kDecode).ar_len;
-    const std::vector<StepPlan> plan =
-        PlanPrompt(static_cast<uint32_t>(tokens.size()), left_.n_past(), prefill_ar, decode_ar,
-                   reference_.io().kv.context_len);
-    for (const StepPlan& step : plan) {
+    return PlanPrompt(static_cast<uint32_t>(tokens), left_.n_past(), prefill_ar, decode_ar,
+                      reference_.io().kv.context_len);
+  }
+
+  bool HasRoomFor(size_t tokens) const {
+    size_t covered = 0;
+    for (const StepPlan& step : Plan(tokens)) covered += step.count;
+    return covered == tokens;
+  }
+
+  Status Feed(std::span<const uint32_t> tokens, Progress* progress) {
+    for (const StepPlan& step : Plan(tokens.size())) {
       ReportProgress(progress, fmt::format("compare call {}", report_.steps + 1), -1.0);
       const auto chunk = tokens.subspan(step.begin, step.count);
       SPILLWAY_RETURN_IF_ERROR(left_.Feed(chunk));
@@ -38,24 +70,6 @@ class Comparison {
     return OkStatus();
   }
 
-  Result<VerifyReport> Run(const std::vector<uint32_t>& tokens, uint32_t max_new,
-                           Progress* progress) {
-    SPILLWAY_RETURN_IF_ERROR(Feed(tokens, progress));
-    for (uint32_t i = 0; i < max_new; ++i) {
-      const uint32_t expected = ArgMax(left_.logits());
-      const uint32_t found = ArgMax(right_.logits());
-      report_.reference_tokens.push_back(expected);
-      report_.tested_tokens.push_back(found);
-      ++report_.generated_tokens;
-      report_.equal_tokens += expected == found ? 1 : 0;
-      if (i + 1 == max_new || left_.n_past() + 1 >= left_.context_len()) break;
-      SPILLWAY_RETURN_IF_ERROR(Feed({&expected, 1}, progress));
-    }
-    Finish();
-    return std::move(report_);
-  }
-
- private:
   void Compare(StepKind kind, uint32_t count) {
     ++report_.steps;
     const std::span<const float> expected = left_.logits();

@@ -53,6 +53,8 @@ struct VerifyOptions {
 // Feeds `tokens` and then greedy tokens of `reference` to both executors (each
 // with its own KV cache, both fed the reference's tokens), and compares every
 // output of every call: K and V of the real rows, the logits of the last one.
+// Stops early when the context is full; kResourceExhausted when the prompt alone
+// has no room.
 Result<VerifyReport> VerifyExecutors(ModelExecutor& reference, ModelExecutor& tested,
                                      const std::vector<uint32_t>& tokens,
                                      const VerifyOptions& options, Progress* progress);

@@ -90,8 +90,8 @@ class Legalizer {
 
   TensorId NewTensor(const Tensor& tensor) {
     Tensor copy = tensor;
-    copy.role = tensor.role == TensorRole::kConstant ? TensorRole::kConstant
-                                                     : TensorRole::kInternal;
+    copy.role =
+        tensor.role == TensorRole::kConstant ? TensorRole::kConstant : TensorRole::kInternal;
     return out_.AddTensor(std::move(copy));
   }
 
@@ -120,10 +120,10 @@ class Legalizer {
                            ShapeToString(tensor.shape));
     }
     const Tensor& output = in_.tensor(op.outputs[0]);
-    return UnsupportedError(fmt::format(
-        "graph {}, operation {} ({}; {}-> {} {} {}) is not possible on HTP v{}: {}", in_.name(),
-        op.name, OpTypeName(op.type), types, output.name, DTypeName(output.dtype),
-        ShapeToString(output.shape), target_.htp_arch, rule));
+    return UnsupportedError(
+        fmt::format("graph {}, operation {} ({}; {}-> {} {} {}) is not possible on HTP v{}: {}",
+                    in_.name(), op.name, OpTypeName(op.type), types, output.name,
+                    DTypeName(output.dtype), ShapeToString(output.shape), target_.htp_arch, rule));
   }
 
   Status CheckMatMul(const Op& op) const {
@@ -132,7 +132,8 @@ class Legalizer {
     const DType out = in_.tensor(op.outputs[0]).dtype;
     const bool known = out == a && ((a == DType::kU16 && (b == DType::kU8 || b == DType::kU16)) ||
                                     (a == DType::kU8 && b == DType::kU8));
-    if (!known) return Refuse(op, "products are u16 x u8, u16 x u16 or u8 x u8, output as the left side");
+    if (!known)
+      return Refuse(op, "products are u16 x u8, u16 x u16 or u8 x u8, output as the left side");
     if (a == DType::kU16 && b == DType::kU16 && target_.htp_arch < 73) {
       return Refuse(op, "u16 x u16 products need v73 or later; use an 8-bit KV cache");
     }
@@ -143,8 +144,7 @@ class Legalizer {
     const Tensor& x = in_.tensor(op.inputs[0]);
     const Tensor& weight = in_.tensor(op.inputs[1]);
     const bool known = (x.dtype == DType::kU16 || x.dtype == DType::kU8) &&
-                       weight.dtype == DType::kS8 &&
-                       in_.tensor(op.outputs[0]).dtype == x.dtype;
+                       weight.dtype == DType::kS8 && in_.tensor(op.outputs[0]).dtype == x.dtype;
     if (!known) return Refuse(op, "u16 or u8 activations, s8 weights, output as the input");
     if (op.inputs.size() == 3 && in_.tensor(op.inputs[2]).dtype != DType::kS32) {
       return Refuse(op, "a bias is s32");

@@ -32,9 +32,9 @@ std::vector<float> FloatValues(const Tensor& tensor) {
 // Calibration sees damaged weights only when its text reaches them.
 Status CheckFinite(const std::string& name, const QuantizedMatrix& matrix) {
   if (!matrix.bad_row) return OkStatus();
-  return CorruptDataError(fmt::format(
-      "weight {}, row {} has a value that is not finite; the model's file is damaged", name,
-      *matrix.bad_row));
+  return CorruptDataError(
+      fmt::format("weight {}, row {} has a value that is not finite; the model's file is damaged",
+                  name, *matrix.bad_row));
 }
 
 bool EndsWithCached(const std::string& name) { return name.ends_with(".cached"); }
@@ -72,8 +72,7 @@ const QuantizedMatrix& GraphQuantizer::Matrix(const std::shared_ptr<const Consta
                                               uint32_t rows, uint32_t cols) {
   const auto found = matrices_.find(data);
   if (found != matrices_.end()) return found->second;
-  return matrices_
-      .emplace(data, QuantizeMatrix(*data, rows, cols, recipe_.weight_bits, pool_))
+  return matrices_.emplace(data, QuantizeMatrix(*data, rows, cols, recipe_.weight_bits, pool_))
       .first->second;
 }
 
@@ -180,8 +179,7 @@ Status GraphQuantizer::QuantizeInputs(Graph& graph) {
     }
     const bool cache = !tensor.encoding_of.empty();
     tensor.dtype = cache ? recipe_.kv : recipe_.activation;
-    SPILLWAY_ASSIGN_OR_RETURN(const Range range,
-                              RangeOf(cache ? tensor.encoding_of : tensor.name));
+    SPILLWAY_ASSIGN_OR_RETURN(const Range range, RangeOf(cache ? tensor.encoding_of : tensor.name));
     tensor.encoding = cache ? CacheEncoding(tensor.dtype, range)
                             : AffineEncoding(tensor.dtype, range.min, range.max);
   }
@@ -210,7 +208,7 @@ Result<Graph> GraphQuantizer::Quantize(const Graph& graph) {
     SPILLWAY_RETURN_IF_ERROR(QuantizeConstants(op, quantized));
     SPILLWAY_ASSIGN_OR_RETURN(Encoding encoding, OutputEncoding(graph, op, quantized));
     Tensor& output = quantized.mutable_tensor(op.outputs[0]);
-    output.dtype = KeepsEncoding(op.type) ? quantized.tensor(op.inputs[0]).dtype
+    output.dtype = KeepsEncoding(op.type)        ? quantized.tensor(op.inputs[0]).dtype
                    : EndsWithCached(output.name) ? recipe_.kv
                                                  : recipe_.activation;
     output.encoding = std::move(encoding);

@@ -24,8 +24,7 @@ class PackedConstant : public ConstantData {
   AlignedBuffer buffer_;
 };
 
-void ReadRows(const ConstantData& matrix, uint32_t row, uint32_t count, uint32_t cols,
-              float* out) {
+void ReadRows(const ConstantData& matrix, uint32_t row, uint32_t count, uint32_t cols, float* out) {
   const std::span<const std::byte> bytes = matrix.bytes();
   if (bytes.empty()) {
     matrix.ReadRows(row, count, out);
@@ -61,8 +60,8 @@ RowScale QuantizeRow(const float* row, uint32_t cols, int32_t limit, int8_t* gro
   const float inverse = 1.0f / result.scale;
   for (uint32_t k = 0; k < cols; ++k) {
     const float q = std::nearbyint(row[k] * inverse);
-    group[k / 4 * 64 + lane * 4 + k % 4] = static_cast<int8_t>(
-        std::clamp(q, -static_cast<float>(limit), static_cast<float>(limit)));
+    group[k / 4 * 64 + lane * 4 + k % 4] =
+        static_cast<int8_t>(std::clamp(q, -static_cast<float>(limit), static_cast<float>(limit)));
   }
   return result;
 }
