@@ -117,14 +117,6 @@ class WindowRunner {
 
 }  // namespace
 
-float RoundRangeUp(float limit) {
-  if (limit == 0.0f) return 0.0f;
-  int exponent;
-  const float fraction = std::frexp(limit, &exponent);  // 0.5..1, signed
-  const float scaled = std::ldexp(fraction, kRangeBits);
-  return std::ldexp(scaled < 0.0f ? std::floor(scaled) : std::ceil(scaled), exponent - kRangeBits);
-}
-
 void Range::Include(float value_min, float value_max) {
   min = std::min(min, value_min);
   max = std::max(max, value_max);
@@ -140,9 +132,9 @@ Result<TokenWindows> MakeCalibrationWindows(const Tokenizer& tokenizer,
   }
   const std::vector<uint32_t> ids = tokenizer.Encode(text, false);
   if (ids.size() < kMinTokens) {
-    return InvalidArgumentError(
-        fmt::format("the calibration text has {} tokens; expected at least {}; give a longer text",
-                    ids.size(), kMinTokens));
+    return InvalidArgumentError(fmt::format(
+        "the calibration text has {} tokens; expected at least {}; give a longer text", ids.size(),
+        kMinTokens));
   }
   const size_t shortest = std::min<size_t>(kMinTokens, window);
   const TokenWindows plain = TextWindows(ids, window, shortest);
@@ -196,16 +188,13 @@ Result<TensorRanges> Calibrate(Decoder& decoder, const TokenWindows& windows, Th
                    static_cast<double>(i) / static_cast<double>(order.size()));
     if (order[i]->size() != length) {
       length = order[i]->size();
-      SPILLWAY_ASSIGN_OR_RETURN(runner,
-                                WindowRunner::Create(decoder, static_cast<uint32_t>(length), pool));
+      SPILLWAY_ASSIGN_OR_RETURN(
+          runner, WindowRunner::Create(decoder, static_cast<uint32_t>(length), pool));
     }
     SPILLWAY_RETURN_IF_ERROR(runner->Run(*order[i], observer).WithContext("calibration"));
     SPILLWAY_RETURN_IF_ERROR(bad);
   }
   ReportProgress(progress, "calibrate", 1.0);
-  for (auto& [name, range] : ranges) {
-    range = {RoundRangeUp(range.min), RoundRangeUp(range.max)};
-  }
   return ranges;
 }
 
