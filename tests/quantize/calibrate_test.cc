@@ -171,7 +171,7 @@ TensorRanges NaiveRanges(test::TinyDecoder& tiny, const TokenWindows& windows) {
   return ranges;
 }
 
-TEST(CalibrateTest, RangesEqualTheNaiveOnes) {
+TEST(CalibrateTest, RangesAreTheNaiveOnes) {
   for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
     test::TinyModelSpec spec;
     spec.architecture = architecture;
@@ -190,8 +190,12 @@ TEST(CalibrateTest, RangesEqualTheNaiveOnes) {
         continue;
       }
       ASSERT_TRUE(ranges->contains(name)) << name;
-      EXPECT_EQ(ranges->at(name).min, expected.at(name).min) << name;
-      EXPECT_EQ(ranges->at(name).max, expected.at(name).max) << name;
+      // A limit may be rounded away from zero, by less than one part in 256.
+      const Range& exact = expected.at(name);
+      EXPECT_LE(ranges->at(name).min, exact.min) << name;
+      EXPECT_GE(ranges->at(name).min, exact.min * (1.0f + 1.0f / 256)) << name;
+      EXPECT_GE(ranges->at(name).max, exact.max) << name;
+      EXPECT_LE(ranges->at(name).max, exact.max * (1.0f + 1.0f / 256)) << name;
       EXPECT_LT(ranges->at(name).min, ranges->at(name).max) << name;
     }
   }
