@@ -24,6 +24,9 @@ __attribute__((noinline)) void* operator new(std::size_t size) {
   if (memory == nullptr) std::abort();
   return memory;
 }
+__attribute__((noinline)) void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return operator new(size);
+}
 __attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
 __attribute__((noinline)) void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
