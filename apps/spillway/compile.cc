@@ -98,6 +98,11 @@ void CompileCommand::AddQuantisationOptions(CLI::App& app) {
   app.add_option("--calib-tokens", options_.calib_tokens, "At most so many tokens of it")
       ->capture_default_str()
       ->group(group);
+  app.add_option("--prefix-tokens", options_.prefix_tokens,
+                 "Tokens whose keys and values are kept in the cache as constants: auto (the chat\n"
+                 "template's first, when its activations are massive), none, or ids (1,2)")
+      ->capture_default_str()
+      ->group(group);
 }
 
 void CompileCommand::AddHtpOptions(CLI::App& app) {

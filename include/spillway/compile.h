@@ -34,15 +34,20 @@ struct CompileOptions {
   std::string io_profile = "spillway";
 
   std::string recipe = "16a8w";
-  uint32_t kv_bits = 8;           // 8 or 16
-  std::string calib_text_path;    // empty: the built-in text
-  uint32_t calib_tokens = 2048;   // at most so many
+  uint32_t kv_bits = 8;          // 8 or 16
+  std::string calib_text_path;   // empty: the built-in text
+  uint32_t calib_tokens = 2048;  // at most so many
+
+  // The leading tokens whose keys and values are computed in float and kept in the
+  // cache as a constant: "auto" (the first token of the chat template when its
+  // activations are massive), "none", or ids: "1" or "1,2".
+  std::string prefix_tokens = "auto";
 
   HtpBuild htp_build = HtpBuild::kAuto;
   HtpOptions htp;
-  std::string qnn_lib_dir;        // empty: SPILLWAY_QNN_LIB_DIR, then .deps/
-  bool with_simulator = false;    // also a plain context that the x86 simulator can load
-  bool in_process = false;        // run the vendor library in this process
+  std::string qnn_lib_dir;         // empty: SPILLWAY_QNN_LIB_DIR, then .deps/
+  bool with_simulator = false;     // also a plain context that the x86 simulator can load
+  bool in_process = false;         // run the vendor library in this process
   double vendor_timeout_s = 3600;  // for one context; then its process is killed
 
   uint32_t threads = 0;  // 0: all processors
@@ -75,6 +80,7 @@ struct SPILLWAY_EXPORT CompileReport {
   std::vector<ShardReport> shards;
   // Why there is no context binary; empty when there is one.
   std::string htp_left_out;
+  std::vector<uint32_t> prefix_tokens;  // see CompileOptions; empty: none
   std::string vendor_build_id;
   double wall_s = 0, calibrate_s = 0, quantize_s = 0, write_s = 0;
   double vendor_s = 0;           // everything in the vendor's process
@@ -90,8 +96,8 @@ struct SPILLWAY_EXPORT CompileReport {
 struct SPILLWAY_EXPORT CompileEstimate {
   std::string model_name, architecture, soc;
   uint64_t parameters = 0;
-  uint64_t weight_bytes = 0;    // quantised, in the package
-  uint64_t context_bytes = 0;   // of the context binaries, all
+  uint64_t weight_bytes = 0;   // quantised, in the package
+  uint64_t context_bytes = 0;  // of the context binaries, all
   uint64_t package_bytes = 0;
   uint64_t kv_cache_bytes = 0;
   uint64_t peak_rss_bytes = 0;  // of the compile

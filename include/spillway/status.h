@@ -40,8 +40,7 @@ std::string_view StatusCodeName(StatusCode code);
 class [[nodiscard]] Status {
  public:
   Status() = default;  // ok
-  Status(StatusCode code, std::string message)
-      : code_(code), message_(std::move(message)) {}
+  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
 
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
@@ -77,7 +76,7 @@ Status InternalError(std::string message);
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
   Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
     assert(!status_.ok());
   }
@@ -86,9 +85,18 @@ class [[nodiscard]] Result {
   const Status& status() const { return status_; }
 
   // Only when ok().
-  T& value() & { assert(ok()); return *value_; }
-  const T& value() const& { assert(ok()); return *value_; }
-  T&& value() && { assert(ok()); return std::move(*value_); }
+  T& value() & {
+    assert(ok());
+    return *value_;
+  }
+  const T& value() const& {
+    assert(ok());
+    return *value_;
+  }
+  T&& value() && {
+    assert(ok());
+    return std::move(*value_);
+  }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
   T* operator->() { return &value(); }
@@ -105,9 +113,9 @@ class [[nodiscard]] Result {
 #define SPILLWAY_CONCAT(a, b) SPILLWAY_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function when `expr`, a Status, is not ok.
-#define SPILLWAY_RETURN_IF_ERROR(expr)                 \
-  do {                                                 \
-    ::spillway::Status spillway_status_ = (expr);      \
+#define SPILLWAY_RETURN_IF_ERROR(expr)                   \
+  do {                                                   \
+    ::spillway::Status spillway_status_ = (expr);        \
     if (!spillway_status_.ok()) return spillway_status_; \
   } while (false)
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+
 #include "base/log.h"
 #include "quantize/recipe.h"
 
@@ -13,12 +15,11 @@ constexpr uint32_t kMaxContext = 131072;
 
 Status CheckLengths(const CompileOptions& options) {
   if (options.mode != "hybrid" && options.mode != "kv") {
-    return InvalidArgumentError(
-        fmt::format("mode '{}': expected 'hybrid' or 'kv'", options.mode));
+    return InvalidArgumentError(fmt::format("mode '{}': expected 'hybrid' or 'kv'", options.mode));
   }
   if (options.context_len < 2 || options.context_len > kMaxContext) {
-    return InvalidArgumentError(fmt::format("context length {}: expected 2 to {}",
-                                            options.context_len, kMaxContext));
+    return InvalidArgumentError(
+        fmt::format("context length {}: expected 2 to {}", options.context_len, kMaxContext));
   }
   if (options.mode == "hybrid" &&
       (options.prefill_ar_len < 2 || options.prefill_ar_len >= options.context_len)) {
@@ -59,11 +60,41 @@ Result<CheckedOptions> CheckCompileOptions(const CompileOptions& options) {
   SPILLWAY_ASSIGN_OR_RETURN(checked.soc, qnn::htp::CheckOptions(ToVendorOptions(options.htp)));
   const std::optional<IoProfile> io = ParseIoProfile(options.io_profile);
   if (!io) {
-    return InvalidArgumentError(fmt::format(
-        "I/O profile '{}': expected 'spillway' or 'executorch'", options.io_profile));
+    return InvalidArgumentError(
+        fmt::format("I/O profile '{}': expected 'spillway' or 'executorch'", options.io_profile));
   }
   checked.io = *io;
   return checked;
+}
+
+Result<std::vector<uint32_t>> ParsePrefixTokens(const CompileOptions& options,
+                                                const ModelConfig& config) {
+  std::vector<uint32_t> tokens;
+  const std::string& text = options.prefix_tokens;
+  if (text == "auto" || text == "none") return tokens;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (true) {
+    uint32_t id = 0;
+    const auto [next, error] = std::from_chars(at, end, id);
+    if (error != std::errc() || id >= config.vocab_size || (next != end && *next != ',')) {
+      return InvalidArgumentError(fmt::format(
+          "prefix tokens '{}': expected 'auto', 'none' or token ids below {} with commas between",
+          text, config.vocab_size));
+    }
+    tokens.push_back(id);
+    if (next == end) break;
+    at = next + 1;
+  }
+  if (tokens.size() > options.context_len / 2) {
+    return InvalidArgumentError(
+        fmt::format("{} prefix tokens for a context of {}: expected at most half of it",
+                    tokens.size(), options.context_len));
+  }
+  if (options.io_profile == "executorch") {
+    return InvalidArgumentError("the I/O profile executorch has no place for prefix tokens");
+  }
+  return tokens;
 }
 
 Status CheckAgainstModel(const CompileOptions& options, const Model& model) {

@@ -3,6 +3,9 @@
 #ifndef SPILLWAY_COMPILER_CHECK_OPTIONS_H_
 #define SPILLWAY_COMPILER_CHECK_OPTIONS_H_
 
+#include <cstdint>
+#include <vector>
+
 #include "decoder/decoder.h"
 #include "model/model.h"
 #include "qnn/htp/options.h"
@@ -23,6 +26,12 @@ qnn::htp::HtpOptions ToVendorOptions(const HtpOptions& options);
 // kInvalidArgument (kNotFound for a SoC) names the option, its value and what is
 // allowed.
 Result<CheckedOptions> CheckCompileOptions(const CompileOptions& options);
+
+// CompileOptions::prefix_tokens as ids; empty for "auto" and "none".
+// kInvalidArgument for anything else than ids of the vocabulary, for more tokens
+// than half of the context, and for ids with the executorch profile.
+Result<std::vector<uint32_t>> ParsePrefixTokens(const CompileOptions& options,
+                                                const ModelConfig& config);
 
 // Warns of a context longer than the model was trained for; refuses what the
 // model cannot do.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -126,6 +127,9 @@ class Compilation {
     SPILLWAY_ASSIGN_OR_RETURN(TensorRanges ranges, RunCalibration(decoder, data, &pool));
     report_.calibrate_s = calibrate.Seconds();
 
+    report_.prefix_tokens = prefix_.tokens;
+    manifest_.prefix_tokens = prefix_.tokens;
+
     const Stopwatch quantize;
     std::vector<Tensor> extra;
     SPILLWAY_ASSIGN_OR_RETURN(const auto graphs,
@@ -176,7 +180,24 @@ class Compilation {
     SPILLWAY_ASSIGN_OR_RETURN(const TokenWindows windows,
                               MakeCalibrationWindows(*tokenizer, chat_template.get(), text, window,
                                                      options_.calib_tokens));
-    return Calibrate(decoder, windows, pool, &progress_);
+    const bool chat_first = chat_template != nullptr;
+    SPILLWAY_RETURN_IF_ERROR(ChoosePrefix(decoder, data, windows[0], chat_first, pool));
+    return Calibrate(decoder, windows, prefix_, pool, &progress_);
+  }
+
+  // `window` is the first of calibration; when `chat_first`, it is a conversation.
+  Status ChoosePrefix(Decoder& decoder, const TokenizerData& data,
+                      const std::vector<uint32_t>& window, bool chat_first, ThreadPool* pool) {
+    SPILLWAY_ASSIGN_OR_RETURN(std::vector<uint32_t> tokens,
+                              ParsePrefixTokens(options_, decoder.model().config()));
+    const bool automatic = options_.prefix_tokens == "auto" && checked_.io == IoProfile::kSpillway;
+    if (automatic && (chat_first || data.bos_id)) {
+      SPILLWAY_ASSIGN_OR_RETURN(const double dominance, FirstTokenDominance(decoder, window, pool));
+      if (dominance >= kMassiveDominance) tokens = {chat_first ? window[0] : *data.bos_id};
+    }
+    if (tokens.empty()) return OkStatus();
+    SPILLWAY_ASSIGN_OR_RETURN(prefix_, ComputePrefix(decoder, std::move(tokens), pool));
+    return OkStatus();
   }
 
   using ShardGraphs = std::vector<std::vector<std::shared_ptr<const Graph>>>;
@@ -192,6 +213,9 @@ class Compilation {
     Tensor embedding = quantizer.QuantizeEmbedding(name, decoder.EmbeddingData(), config.vocab_size,
                                                    config.hidden_dim);
     if (!config.tied_embeddings) extra->push_back(std::move(embedding));
+    SPILLWAY_ASSIGN_OR_RETURN(std::vector<Tensor> prefix,
+                              quantizer.QuantizePrefix(prefix_, config));
+    std::move(prefix.begin(), prefix.end(), std::back_inserter(*extra));
     manifest_.embedding_tensor = name;
     manifest_.recipe = recipe.name;
     manifest_.kv_dtype = recipe.kv;
@@ -308,6 +332,7 @@ class Compilation {
   CallbackProgress progress_;
   CheckedOptions checked_;
   std::string library_dir_;
+  FloatPrefix prefix_;
   PackageManifest manifest_;
   CompileReport report_;
   MemoryWatch memory_;

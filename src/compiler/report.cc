@@ -83,6 +83,7 @@ std::string CompileReport::ToJson() const {
                              {"fill_bytes", traffic.fill}};
   }
   json["htp_left_out"] = htp_left_out;
+  json["prefix_tokens"] = prefix_tokens;
   json["vendor_build_id"] = vendor_build_id;
   json["wall_s"] = wall_s;
   json["calibrate_s"] = calibrate_s;
@@ -101,6 +102,10 @@ std::string CompileReport::ToText() const {
       fmt::format("package {} for {}, {}\n", package_path, soc, Bytes(package_bytes));
   if (!htp_left_out.empty()) {
     text += fmt::format("  no context binary: {}\n", htp_left_out);
+  }
+  if (!prefix_tokens.empty()) {
+    text += fmt::format("  prefix KV: the cache starts with token {}\n",
+                        fmt::join(prefix_tokens, ", "));
   }
   for (size_t i = 0; i < shards.size() && htp_left_out.empty(); ++i) {
     const ShardReport& shard = shards[i];

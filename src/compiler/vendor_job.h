@@ -21,7 +21,7 @@ struct VendorJob {
   uint32_t shard = 0;       // whose graphs to compile, all into one context
   std::string output_path;  // written under a temporary name and renamed
   std::string qnn_lib_dir;
-  HtpOptions htp;           // weight_sharing is set
+  HtpOptions htp;  // weight_sharing is set
 
   std::string ToJson() const;
   static Result<VendorJob> FromJson(std::string_view text);

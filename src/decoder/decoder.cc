@@ -139,8 +139,8 @@ class GraphBuilder {
   TensorId MatrixOf(const std::string& name, const WeightView& view, float factor = 1.0f) {
     auto data = decoder_.Cached(name, [&] { return std::make_shared<ModelRows>(view, factor); });
     return graph_.AddConstant(
-        name, DType::kF32,
-        {static_cast<uint32_t>(view.rows()), static_cast<uint32_t>(view.cols())}, std::move(data));
+        name, DType::kF32, {static_cast<uint32_t>(view.rows()), static_cast<uint32_t>(view.cols())},
+        std::move(data));
   }
 
   TensorId VectorOf(const std::string& name, const WeightView& view, float factor = 1.0f) {
@@ -196,9 +196,9 @@ class GraphBuilder {
   }
 
   void AddEmbedding() {
-    const TensorId table = graph_.AddConstant(kEmbeddingWeightName, DType::kF32,
-                                              {config_.vocab_size, config_.hidden_dim},
-                                              decoder_.EmbeddingData());
+    const TensorId table =
+        graph_.AddConstant(kEmbeddingWeightName, DType::kF32,
+                           {config_.vocab_size, config_.hidden_dim}, decoder_.EmbeddingData());
     const TensorId rows = graph_.AddOp(OpType::kGather, "embedding", {table, input_});
     input_ = graph_.AddReshape("embedding.rows", rows, {1, 1, ar(), config_.hidden_dim});
   }
@@ -220,8 +220,8 @@ class GraphBuilder {
 
   // [1, 1, AR, heads * head_dim] -> [1, AR, heads, head_dim], normed when the
   // model norms q and k -> [1, heads, AR, head_dim].
-  TensorId SplitHeads(const std::string& name, TensorId x, uint32_t heads,
-                      const WeightView& norm, float norm_factor) {
+  TensorId SplitHeads(const std::string& name, TensorId x, uint32_t heads, const WeightView& norm,
+                      float norm_factor) {
     x = graph_.AddReshape(name + ".split", x, {1, ar(), heads, config_.head_dim});
     if (norm) x = RmsNorm(name + ".norm", x, norm, norm_factor);
     return graph_.AddOp(OpType::kTranspose, name + ".heads", {x}, {.ints = {0, 2, 1, 3}});
@@ -238,9 +238,9 @@ class GraphBuilder {
     TensorId q = Linear(Name(layer, "q"), x, weights.wq, weights.bq, normed ? 1.0f : factor);
     q = SplitHeads(Name(layer, "q"), q, config_.num_heads, weights.q_norm, factor);
     q = Rotate(Name(layer, "q"), q);
-    return graph_.AddReshape(Name(layer, "q.grouped"), q,
-                             {1, config_.num_kv_heads, config_.GroupSize() * ar(),
-                              config_.head_dim});
+    return graph_.AddReshape(
+        Name(layer, "q.grouped"), q,
+        {1, config_.num_kv_heads, config_.GroupSize() * ar(), config_.head_dim});
   }
 
   // The step's keys, transposed: [1, kv_heads, head_dim, AR].
@@ -277,8 +277,8 @@ class GraphBuilder {
     const TensorId k = WithCache(layer, "k.all", k_cache_, k_new_.back(), 3);
     const TensorId v = WithCache(layer, "v.all", v_cache_, v_new_.back(), 2);
     const TensorId scores = graph_.AddOp(OpType::kMatMul, Name(layer, "scores"), {q, k});
-    const TensorId masked = graph_.AddOp(OpType::kAdd, Name(layer, "scores.masked"),
-                                         {scores, mask_});
+    const TensorId masked =
+        graph_.AddOp(OpType::kAdd, Name(layer, "scores.masked"), {scores, mask_});
     const TensorId weights_of = graph_.AddOp(OpType::kSoftmax, Name(layer, "attention"), {masked});
     TensorId mixed = graph_.AddOp(OpType::kMatMul, Name(layer, "mixed"), {weights_of, v});
     mixed = graph_.AddReshape(Name(layer, "mixed.heads"), mixed,

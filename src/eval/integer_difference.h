@@ -21,12 +21,18 @@ struct IntegerDifference {
   // Adds `elements` consecutive values of type `dtype` (f32 counts as itself).
   void Add(DType dtype, const std::byte* a, const std::byte* b, size_t elements) {
     switch (dtype) {
-      case DType::kU8: return AddAs<uint8_t>(a, b, elements);
-      case DType::kS8: return AddAs<int8_t>(a, b, elements);
-      case DType::kU16: return AddAs<uint16_t>(a, b, elements);
-      case DType::kS16: return AddAs<int16_t>(a, b, elements);
-      case DType::kF32: return AddAs<float>(a, b, elements);
-      default: return AddAs<int32_t>(a, b, elements);
+      case DType::kU8:
+        return AddAs<uint8_t>(a, b, elements);
+      case DType::kS8:
+        return AddAs<int8_t>(a, b, elements);
+      case DType::kU16:
+        return AddAs<uint16_t>(a, b, elements);
+      case DType::kS16:
+        return AddAs<int16_t>(a, b, elements);
+      case DType::kF32:
+        return AddAs<float>(a, b, elements);
+      default:
+        return AddAs<int32_t>(a, b, elements);
     }
   }
 

@@ -44,13 +44,12 @@ std::set<uint32_t> ChooseLayers(uint32_t layers, uint32_t wanted) {
 // What every tensor of the decode graph held in the host's last step.
 class Recorder {
  public:
-  Recorder(HostModelExecutor& executor, const StepGraph& step)
-      : executor_(executor), step_(step) {
-    executor_.set_observer([this](const Op&, const Tensor& tensor,
-                                  std::span<const std::byte> values) {
-      if (tensors_.empty()) SaveInputs();
-      tensors_[tensor.name].assign(values.begin(), values.end());
-    });
+  Recorder(HostModelExecutor& executor, const StepGraph& step) : executor_(executor), step_(step) {
+    executor_.set_observer(
+        [this](const Op&, const Tensor& tensor, std::span<const std::byte> values) {
+          if (tensors_.empty()) SaveInputs();
+          tensors_[tensor.name].assign(values.begin(), values.end());
+        });
   }
   ~Recorder() { executor_.set_observer(nullptr); }
 
@@ -175,8 +174,9 @@ class OperationComparison {
     const StepGraph& step = graphs.decode[0];
     SPILLWAY_ASSIGN_OR_RETURN(const auto host, HostModelExecutor::Open(package_));
     Generator generator(host.get());
-    SPILLWAY_RETURN_IF_ERROR(
-        generator.Feed(std::span(tokens).first(tokens.size() - 1), nullptr, progress_));
+    const std::span<const uint32_t> before = std::span(tokens).first(tokens.size() - 1);
+    const uint32_t kept = generator.StartPrompt(before);
+    SPILLWAY_RETURN_IF_ERROR(generator.Feed(before.subspan(kept), nullptr, progress_));
     Recorder recorder(*host, step);
     SPILLWAY_RETURN_IF_ERROR(generator.Feed(std::span(tokens).last(1)));
     const Probe probe(*step.graph, ChooseLayers(step.layers, options_.layers));
@@ -189,8 +189,8 @@ class OperationComparison {
     // Never committed: the folder goes away with the writer.
     SPILLWAY_ASSIGN_OR_RETURN(PackageWriter writer,
                               PackageWriter::Create(package_->path() + "-operations"));
-    SPILLWAY_ASSIGN_OR_RETURN(
-        const auto runner, LoadProbe(probe.graph(), *package_, options_, writer, progress_));
+    SPILLWAY_ASSIGN_OR_RETURN(const auto runner,
+                              LoadProbe(probe.graph(), *package_, options_, writer, progress_));
     const ContextGraph& loaded = runner->info().graphs[0];
     IoLayout layout;
     layout.graphs.resize(1);
@@ -239,9 +239,10 @@ class OperationComparison {
 
 }  // namespace
 
-Result<std::vector<OperationDifference>> CompareOperations(
-    std::shared_ptr<const Package> package, const std::vector<uint32_t>& tokens,
-    const OperationOptions& options, Progress* progress) {
+Result<std::vector<OperationDifference>> CompareOperations(std::shared_ptr<const Package> package,
+                                                           const std::vector<uint32_t>& tokens,
+                                                           const OperationOptions& options,
+                                                           Progress* progress) {
   if (tokens.size() < 2) return InvalidArgumentError("the prompt must have at least 2 tokens");
   return OperationComparison(std::move(package), options, progress).Run(tokens);
 }

@@ -63,8 +63,8 @@ Result<std::unique_ptr<ModelExecutor>> MakeFloatExecutor(std::shared_ptr<const M
                                                          std::shared_ptr<ThreadPool> pool) {
   Decoder decoder(model);
   std::vector<std::shared_ptr<const Graph>> graphs;
-  for (const auto& [name, ar_len] : {std::pair{kPrefillGraphName, prefill_ar},
-                                     std::pair{kDecodeGraphName, 1u}}) {
+  for (const auto& [name, ar_len] :
+       {std::pair{kPrefillGraphName, prefill_ar}, std::pair{kDecodeGraphName, 1u}}) {
     if (ar_len == 0 || (ar_len == 1 && name == kPrefillGraphName)) continue;
     DecoderOptions options;
     options.name = name;

@@ -29,7 +29,9 @@ class Comparison {
           fmt::format("the prompt has {} tokens, more than the graphs take in a context of {}",
                       tokens.size(), left_.context_len()));
     }
-    SPILLWAY_RETURN_IF_ERROR(Feed(tokens, progress));
+    const uint32_t kept = left_.StartPrompt(tokens);
+    right_.StartPrompt(tokens);
+    SPILLWAY_RETURN_IF_ERROR(Feed(std::span(tokens).subspan(kept), progress));
     for (uint32_t i = 0; i < max_new; ++i) {
       const uint32_t expected = ArgMax(left_.logits());
       const uint32_t found = ArgMax(right_.logits());

@@ -37,7 +37,7 @@ struct VerifyReport {
   double logits_sqnr_db = 0;                    // all compared logits together
   uint32_t steps = 0;                           // calls compared
   uint32_t equal_tokens = 0, generated_tokens = 0;
-  double top1_agreement = 0;                    // of compared positions, 0..1
+  double top1_agreement = 0;  // of compared positions, 0..1
   std::vector<uint32_t> reference_tokens, tested_tokens;
 
   // Operations that differ by more than is allowed.
@@ -71,9 +71,10 @@ struct OperationOptions {
 // every chosen operation of the last step, with the inputs that the host had, to
 // the vendor's library as a graph of its own, and compares. Reshapes are left
 // out. Sorted: most beyond what is allowed first.
-Result<std::vector<OperationDifference>> CompareOperations(
-    std::shared_ptr<const Package> package, const std::vector<uint32_t>& tokens,
-    const OperationOptions& options, Progress* progress);
+Result<std::vector<OperationDifference>> CompareOperations(std::shared_ptr<const Package> package,
+                                                           const std::vector<uint32_t>& tokens,
+                                                           const OperationOptions& options,
+                                                           Progress* progress);
 
 }  // namespace spillway
 

@@ -15,9 +15,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kShownOutputs = 8;
 
 // JSON has no infinity: equal logits have no noise.
-Json Decibels(double value) {
-  return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
+Json Decibels(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 }  // namespace
 

@@ -27,7 +27,8 @@ class OwnedConstant : public ConstantData {
 std::string TensorLine(const Tensor& tensor) {
   std::string line =
       fmt::format("{} {}{}", tensor.name, DTypeName(tensor.dtype), ShapeToString(tensor.shape));
-  if (tensor.encoding.kind != Encoding::Kind::kNone) line += " {" + tensor.encoding.ToString() + "}";
+  if (tensor.encoding.kind != Encoding::Kind::kNone)
+    line += " {" + tensor.encoding.ToString() + "}";
   return line;
 }
 

@@ -94,8 +94,8 @@ enum class OpType : uint8_t {
   kLinear,
   // a [..., M, K] x b [..., K, N] -> [..., M, N]; leading dimensions equal.
   kMatMul,
-  kAdd,  // a, b (b broadcast to a: each dimension equal or 1) -> shape of a
-  kMul,  // likewise
+  kAdd,       // a, b (b broadcast to a: each dimension equal or 1) -> shape of a
+  kMul,       // likewise
   kSilu,      // x * sigmoid(x)
   kGeluTanh,  // 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
   kRmsNorm,   // x, gamma [D]: x / sqrt(mean(x^2) + epsilon) * gamma, last dimension D

@@ -116,10 +116,9 @@ Encoding SymmetricEncoding(DType dtype, float max_abs) {
 }
 
 int32_t QuantizeValue(float real, const Encoding& encoding, DType dtype) {
-  const double q =
-      std::nearbyint(static_cast<double>(real) / encoding.scale) - encoding.offset;
-  return static_cast<int32_t>(std::clamp(q, static_cast<double>(DTypeMin(dtype)),
-                                         static_cast<double>(DTypeMax(dtype))));
+  const double q = std::nearbyint(static_cast<double>(real) / encoding.scale) - encoding.offset;
+  return static_cast<int32_t>(
+      std::clamp(q, static_cast<double>(DTypeMin(dtype)), static_cast<double>(DTypeMax(dtype))));
 }
 
 float DequantizeValue(int32_t q, const Encoding& encoding) {

@@ -23,8 +23,8 @@ enum class DType : uint8_t {
   kI32,  // plain integers: token ids, positions, indices
 };
 
-size_t DTypeSize(DType dtype);             // bytes of one element
-std::string_view DTypeName(DType dtype);   // "u16"
+size_t DTypeSize(DType dtype);            // bytes of one element
+std::string_view DTypeName(DType dtype);  // "u16"
 std::optional<DType> ParseDType(std::string_view name);
 bool IsFixedPoint(DType dtype);
 // Smallest and largest stored value of an integer type.

@@ -49,9 +49,9 @@ Status CheckOp(const Graph& graph, const Op& op, std::vector<bool>& ready) {
   std::vector<Shape> shapes;
   for (const TensorId id : op.inputs) {
     if (id >= ready.size() || !ready[id]) {
-      return InvalidArgumentError(fmt::format(
-          "input {} is used before it is made",
-          id < ready.size() ? graph.tensor(id).name : fmt::format("number {}", id)));
+      return InvalidArgumentError(
+          fmt::format("input {} is used before it is made",
+                      id < ready.size() ? graph.tensor(id).name : fmt::format("number {}", id)));
     }
     shapes.push_back(graph.tensor(id).shape);
   }

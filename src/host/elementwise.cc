@@ -54,8 +54,12 @@ class BinaryKernel : public Kernel {
         out_(graph.tensor(op.outputs[0])),
         rows_(a_.shape, b_.shape) {
     const float out_scale = graph.tensor(op.outputs[0]).encoding.scale;
-    a_factor_ = RatioFactor(a_.encoding.scale, out_scale);
-    b_factor_ = RatioFactor(b_.encoding.scale, out_scale);
+    if (a_.dtype != DType::kF32) {
+      const SumFactors sum = MakeSumFactors(a_.encoding.scale, b_.encoding.scale, out_scale,
+                                            graph.tensor(op.outputs[0]).dtype);
+      a_factor_ = sum.a;
+      b_factor_ = sum.b;
+    }
     product_factor_ = ProductFactor(a_.encoding.scale, b_.encoding.scale, out_scale);
   }
 

@@ -80,7 +80,11 @@ class PlannedExecutor : public Executor {
   }
 
   void LimitOutputRow(size_t index, int row) override {
-    const TensorId id = graph_->outputs()[index];
+    // The logits are a Reshape of what the head's Linear makes.
+    TensorId id = graph_->outputs()[index];
+    for (const Op& op : graph_->ops()) {
+      if (op.type == OpType::kReshape && op.outputs[0] == id) id = op.inputs[0];
+    }
     for (Step& step : steps_) {
       if (step.op->type != OpType::kLinear || step.op->outputs[0] != id) continue;
       const int rows = static_cast<int>(graph_->tensor(id).shape[2]);

@@ -54,9 +54,9 @@ class Executor {
   virtual Status Run(const TensorObserver& observer = nullptr) = 0;
 
   // For the next runs, computes only row `row` of the Linear that produces
-  // outputs()[index] (the others keep old values): a prompt needs logits for its
-  // last token only. A negative row computes all again. No effect when that
-  // output does not come straight from a Linear.
+  // outputs()[index], possibly through a Reshape (the others keep old values): a prompt needs
+  // logits for its last token only. A negative row computes all again. No effect when that output
+  // does not come straight from a Linear.
   virtual void LimitOutputRow(size_t index, int row) = 0;
 
   // Bytes of the arena.

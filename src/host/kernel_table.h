@@ -61,11 +61,9 @@ struct VectorOps {
   // out[i] = fc * (a[i] * c[i]) + fs * (b[i] * s[i]).
   void (*rotate)(const double* a, const double* b, const double* c, const double* s, double fc,
                  double fs, size_t n, double* out);
-  // a[i] = (a[i] + correction[i]) * factor[i].
-  void (*finish_linear)(double* a, const double* correction, const double* factor, size_t n);
-  // a[i] = factor * ((a[i] + column_factor * columns[i]) + row).
-  void (*finish_matmul)(double* a, const double* columns, double column_factor, double row,
-                        double factor, size_t n);
+  // a[i] = (floor((a[i] + base[i]) * unit) + correction[i]) * factor[i].
+  void (*finish_product)(double* a, const double* base, double unit, const double* correction,
+                         const double* factor, size_t n);
   double (*sum_squares)(const double* a, size_t n);  // of exact integers
   double (*max)(const double* a, size_t n);          // n >= 1
 

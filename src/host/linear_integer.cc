@@ -1,6 +1,8 @@
 // Linear in fixed point:
-//   out = sat(round(factor[n] * (sum_k q_x(r, k) w(n, k) + correction[n]))) - offset
-// where correction[n] = x.offset * sum_k w(n, k) + bias[n], and the sums are exact.
+//   out = sat(round(factor[n] * (floor(unit * sum_k q_x(r, k) w(n, k)) + correction[n])))
+//         - offset
+// where correction[n] stands for x.offset * sum_k w(n, k) + bias[n] (quant_math.h),
+// and the sums are exact.
 
 #include <algorithm>
 #include <vector>
@@ -32,6 +34,8 @@ class IntegerLinear : public Kernel {
         weights_(PackedWeights::Get(graph.tensor(op.inputs[1]), *options.pool)),
         prepared_(rows_ * row_bytes_),
         sums_(options.pool->threads() * kTileRows * kTileChannels * sizeof(double)) {
+    unit_ = ProductUnit(dtype_, graph.tensor(op.inputs[1]).dtype,
+                        graph.tensor(op.inputs[1]).encoding.bits);
     ComputeFactors(graph, op);
     ComputeCorrections(graph, op, *options.pool);
   }
@@ -64,13 +68,14 @@ class IntegerLinear : public Kernel {
     const float out_scale = graph.tensor(op.outputs[0]).encoding.scale;
     factors_.resize(n_);
     for (size_t n = 0; n < n_; ++n) {
-      factors_[n] = ProductFactor(x_scale, ChannelScale(weight.encoding, n), out_scale);
+      factors_[n] = ProductFactor(x_scale, ChannelScale(weight.encoding, n), out_scale) / unit_;
     }
   }
 
   void ComputeCorrections(const Graph& graph, const Op& op, ThreadPool& pool) {
     const size_t blocks = (n_ + 15) / 16;
     corrections_.resize(blocks * 16);
+    bases_.resize(blocks * 16);
     // The sum of each channel's weights: the product with a row of ones.
     const std::vector<uint8_t> ones(k_, 1);
     AlignedBuffer row(products_.linear_row_bytes(DType::kU8, k_));
@@ -81,13 +86,15 @@ class IntegerLinear : public Kernel {
                        weights_->data() + first * Groups() * 64, Groups(), last - first,
                        corrections_.data() + first * 16);
     });
-    const int32_t offset =
-        graph.tensor(op.inputs[0]).encoding.offset + products_.linear_base(dtype_);
+    const double offset = graph.tensor(op.inputs[0]).encoding.offset;
     const std::byte* bias =
         op.inputs.size() > 2 ? graph.tensor(op.inputs[2]).data->bytes().data() : nullptr;
     for (size_t n = 0; n < n_; ++n) {
-      corrections_[n] *= offset;
-      if (bias != nullptr) corrections_[n] += LoadInt(bias, DType::kS32, n);
+      bases_[n] = products_.linear_base(dtype_) * corrections_[n];
+      corrections_[n] = ZeroPointCorrection(offset * corrections_[n], unit_);
+      if (bias != nullptr) {
+        corrections_[n] += BiasCorrection(LoadInt(bias, DType::kS32, n), unit_);
+      }
     }
   }
 
@@ -103,7 +110,7 @@ class IntegerLinear : public Kernel {
                        Groups(), blocks, sums);
       for (size_t i = 0; i < rows; ++i) {
         double* row = sums + i * blocks * 16;
-        vectors_.finish_linear(row, &corrections_[n], &factors_[n], channels);
+        vectors_.finish_product(row, &bases_[n], unit_, &corrections_[n], &factors_[n], channels);
         vectors_.store(row, channels, out_, output + ((r + i) * n_ + n) * DTypeSize(out_.dtype));
       }
     }
@@ -119,8 +126,10 @@ class IntegerLinear : public Kernel {
   std::shared_ptr<const PackedWeights> weights_;
   std::vector<double> factors_;      // [n]
   std::vector<double> corrections_;  // [n], padded to whole blocks
-  AlignedBuffer prepared_;           // [rows][row_bytes]
-  AlignedBuffer sums_;               // [threads][kTileRows][kTileChannels] f64
+  std::vector<double> bases_;        // likewise: what the products' own base left out
+  double unit_ = 1.0;
+  AlignedBuffer prepared_;  // [rows][row_bytes]
+  AlignedBuffer sums_;      // [threads][kTileRows][kTileChannels] f64
   int only_row_ = -1;
 };
 

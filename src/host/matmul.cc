@@ -3,7 +3,9 @@
 // Fixed point: with a = a' + ca and b = b' + cb (a', b' what the products
 // multiply; ca, cb the zero points that remain),
 //   sum_k a b = sum_k a' b' + cb sum_k a' + ca sum_k b' + K ca cb.
-// The sums of b's columns come from one more row of a', all ones.
+// The sums of b's columns come from one more row of a', all ones. Where the vendor
+// cuts the sum (quant_math.h), the part of a's stored integers is cut and a's
+// zero point is a correction of its own.
 
 #include <algorithm>
 #include <cstring>
@@ -79,10 +81,13 @@ class IntegerMatMul : public Kernel {
         scratch_(options.pool->threads() * scratch_bytes_) {
     const Tensor& a = graph.tensor(op.inputs[0]);
     const Tensor& b = graph.tensor(op.inputs[1]);
-    a_zero_ = a.encoding.offset + MatMulBaseA(a_dtype_);
+    a_offset_ = a.encoding.offset;
+    a_base_ = MatMulBaseA(a_dtype_);
     b_zero_ = b.encoding.offset + MatMulBaseB(b_dtype_);
-    factor_ = ProductFactor(a.encoding.scale, b.encoding.scale,
-                            graph.tensor(op.outputs[0]).encoding.scale);
+    unit_ = ProductUnit(a_dtype_, b_dtype_, b.encoding.bits);
+    const double factor = ProductFactor(a.encoding.scale, b.encoding.scale,
+                                        graph.tensor(op.outputs[0]).encoding.scale);
+    factors_.assign(kTileColumns, factor / unit_);
     std::memset(prepared_.data(), 0, prepared_.size());
     for (size_t batch = 0; batch < size_.batches; ++batch) {
       std::fill_n(PreparedRow(batch, 0), size_.k, int16_t{1});
@@ -128,26 +133,42 @@ class IntegerMatMul : public Kernel {
     const std::byte* b =
         buffers.inputs[1] + (batch * size_.k * size_.n + column) * DTypeSize(b_dtype_);
     std::byte* scratch = scratch_.data() + thread * scratch_bytes_;
-    double column_sums[kTileColumns];
+    Columns columns;
     double sums[kTileRows * kTileColumns];
     for (size_t first = 0; first <= size_.rows; first += kTileRows) {
       const size_t rows = std::min(kTileRows, size_.rows + 1 - first);
       products_.matmul(PreparedRow(batch, first), stride_, rows, b, b_dtype_, size_.n, size_.k, n,
                        scratch, sums);
-      if (first == 0) std::copy_n(sums, n, column_sums);
+      if (first == 0) columns.Set(*this, sums, n);
       for (size_t i = first == 0 ? 1 : 0; i < rows; ++i) {
         const size_t row = batch * size_.rows + first + i - 1;
-        Finish(sums + i * n, column_sums, row, n,
+        Finish(sums + i * n, columns, row, n,
                buffers.output + (row * size_.n + column) * DTypeSize(out_.dtype));
       }
     }
   }
 
-  void Finish(double* sums, const double* column_sums, size_t row, size_t n,
-              std::byte* output) const {
-    const double by_row =
-        b_zero_ * row_sums_[row] + static_cast<double>(size_.k) * (a_zero_ * b_zero_);
-    vectors_.finish_matmul(sums, column_sums, a_zero_, by_row, factor_, n);
+  // What the columns of a tile add to every row.
+  struct Columns {
+    double base[kTileColumns];        // a_base * sum of b'
+    double correction[kTileColumns];  // of a's zero point
+    void Set(const IntegerMatMul& product, const double* sums, size_t n) {
+      const double k = static_cast<double>(product.size_.k);
+      for (size_t i = 0; i < n; ++i) {
+        base[i] = product.a_base_ * sums[i];
+        correction[i] =
+            ZeroPointCorrection(product.a_offset_ * (sums[i] + k * product.b_zero_), product.unit_);
+      }
+    }
+  };
+
+  void Finish(double* sums, const Columns& columns, size_t row, size_t n, std::byte* output) const {
+    // b's zero point times the sum of a's stored integers; 0 when b is centred.
+    if (b_zero_ != 0.0) {
+      const double by_row = b_zero_ * (row_sums_[row] + static_cast<double>(size_.k) * a_base_);
+      for (size_t i = 0; i < n; ++i) sums[i] += by_row;
+    }
+    vectors_.finish_product(sums, columns.base, unit_, columns.correction, factors_.data(), n);
     vectors_.store(sums, n, out_, output);
   }
 
@@ -157,7 +178,8 @@ class IntegerMatMul : public Kernel {
   size_t stride_;
   DType a_dtype_, b_dtype_;
   OutputSpec out_;
-  double a_zero_ = 0.0, b_zero_ = 0.0, factor_ = 0.0;
+  double a_offset_ = 0.0, a_base_ = 0.0, b_zero_ = 0.0, unit_ = 1.0;
+  std::vector<double> factors_;   // [kTileColumns], all equal
   AlignedBuffer prepared_;        // [batches][1 + rows][stride] s16
   std::vector<double> row_sums_;  // [batches][rows]
   size_t scratch_bytes_;

@@ -159,13 +159,21 @@ class ReferenceKernel : public Kernel {
     const size_t n_count = Columns();
     for (size_t n = 0; n < n_count; ++n) {
       for (size_t k = 0; k < k_count; ++k) row_[k] = static_cast<float>(WeightInt(weight, n, k));
-      const double factor = ProductFactor(x.scale(), ChannelScale(weight.encoding, n), out.scale);
+      const double unit = ProductUnit(x.tensor->dtype, weight.dtype, weight.encoding.bits);
+      const double factor =
+          ProductFactor(x.scale(), ChannelScale(weight.encoding, n), out.scale) / unit;
+      double weight_sum = 0.0;
+      for (size_t k = 0; k < k_count; ++k) weight_sum += static_cast<double>(row_[k]);
+      double correction = ZeroPointCorrection(x.tensor->encoding.offset * weight_sum, unit);
+      if (in_.size() > 2) {
+        correction += BiasCorrection(LoadInt(in_[2].data, DType::kS32, n), unit);
+      }
       for (size_t r = FirstRow(); r < EndRow(rows); ++r) {
-        double sum = in_.size() > 2 ? LoadInt(in_[2].data, DType::kS32, n) : 0;
+        double sum = 0.0;
         for (size_t k = 0; k < k_count; ++k) {
-          sum += x.Centred(r * k_count + k) * static_cast<double>(row_[k]);
+          sum += LoadInt(x.data, x.tensor->dtype, r * k_count + k) * static_cast<double>(row_[k]);
         }
-        out.Steps(r * n_count + n, factor * sum);
+        out.Steps(r * n_count + n, factor * (std::floor(sum * unit) + correction));
       }
     }
   }
@@ -177,21 +185,29 @@ class ReferenceKernel : public Kernel {
     const size_t rows = out_tensor_.shape[rank - 2];
     const size_t n_count = Columns();
     const size_t k_count = a.tensor->shape.back();
-    const double factor = a.is_float() ? 1.0 : ProductFactor(a.scale(), b.scale(), out.scale);
+    const double unit = ProductUnit(a.tensor->dtype, b.tensor->dtype, b.tensor->encoding.bits);
+    const double factor =
+        a.is_float() ? 1.0 : ProductFactor(a.scale(), b.scale(), out.scale) / unit;
     for (size_t i = 0; i < Elements(); ++i) {
       const size_t n = i % n_count;
       const size_t batch = i / n_count / rows;
       const size_t a_at = i / n_count * k_count;
       const size_t b_at = batch * k_count * n_count + n;
-      double sum = 0.0;
+      double sum = 0.0, b_sum = 0.0;
       for (size_t k = 0; k < k_count; ++k) {
-        sum += a.is_float() ? a.Float(a_at + k) * b.Float(b_at + k * n_count)
-                            : a.Centred(a_at + k) * b.Centred(b_at + k * n_count);
+        if (a.is_float()) {
+          sum += a.Float(a_at + k) * b.Float(b_at + k * n_count);
+        } else {
+          const double centred = b.Centred(b_at + k * n_count);
+          sum += LoadInt(a.data, a.tensor->dtype, a_at + k) * centred;
+          b_sum += centred;
+        }
       }
       if (a.is_float()) {
         out.Float(i, sum);
       } else {
-        out.Steps(i, factor * sum);
+        out.Steps(i, factor * (std::floor(sum * unit) +
+                               ZeroPointCorrection(a.tensor->encoding.offset * b_sum, unit)));
       }
     }
   }
@@ -214,13 +230,15 @@ class ReferenceKernel : public Kernel {
     const View& a = in_[0];
     const View& b = in_[1];
     const bool add = op_.type == OpType::kAdd;
+    const SumFactors sum = add && !a.is_float()
+                               ? MakeSumFactors(a.scale(), b.scale(), out.scale, out_tensor_.dtype)
+                               : SumFactors{1.0, 1.0};
     for (size_t i = 0; i < Elements(); ++i) {
       const size_t j = Broadcast(i);
       if (a.is_float()) {
         out.Float(i, add ? a.Float(i) + b.Float(j) : a.Float(i) * b.Float(j));
       } else if (add) {
-        out.Steps(i, RatioFactor(a.scale(), out.scale) * a.Centred(i) +
-                         RatioFactor(b.scale(), out.scale) * b.Centred(j));
+        out.Steps(i, sum.a * a.Centred(i) + sum.b * b.Centred(j));
       } else {
         out.Steps(i,
                   ProductFactor(a.scale(), b.scale(), out.scale) * (a.Centred(i) * b.Centred(j)));
@@ -267,7 +285,7 @@ class ReferenceKernel : public Kernel {
       }
       const double factor = ProductFactor(x.scale(), gamma.scale(), out.scale) * inverse;
       for (size_t i = 0; i < width; ++i) {
-        out.Steps(start + i, factor * (x.Centred(start + i) * gamma.Centred(i)));
+        out.Steps(start + i, std::floor(factor * (x.Centred(start + i) * gamma.Centred(i))));
       }
     }
   }
@@ -298,13 +316,17 @@ class ReferenceKernel : public Kernel {
     const View& x = in_[0];
     double max = x.Centred(start);
     for (size_t i = 1; i < width; ++i) max = std::max(max, x.Centred(start + i));
+    const bool cut = SoftmaxIsCut(x.tensor->dtype, out_tensor_.dtype);
     const auto weight = [&](size_t i) {
-      return SoftmaxWeight(x.scale(), static_cast<int64_t>(max - x.Centred(start + i)));
+      return SoftmaxWeight(x.scale(), static_cast<int64_t>(max - x.Centred(start + i)), cut);
     };
     double sum = 0.0;
     for (size_t i = 0; i < width; ++i) sum += weight(i);
     const double factor = 1.0 / (sum * out.scale);
-    for (size_t i = 0; i < width; ++i) out.Steps(start + i, weight(i) * factor);
+    for (size_t i = 0; i < width; ++i) {
+      const double steps = weight(i) * factor;
+      out.Steps(start + i, cut ? std::floor(steps) : steps);
+    }
   }
 
   void RotaryEmbedding(const Output& out) {

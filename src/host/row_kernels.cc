@@ -70,6 +70,7 @@ class RmsNormKernel : public Kernel {
     const double inverse = RmsInverse(vectors_.sum_squares(values, width_), x_.encoding.scale,
                                       static_cast<double>(width_), epsilon_);
     vectors_.multiply(values, gamma_values_.data(), factor_ * inverse, width_);
+    for (size_t i = 0; i < width_; ++i) values[i] = std::floor(values[i]);
     vectors_.store(values, width_, out_, buffers.output + at * DTypeSize(out_.dtype));
   }
 
@@ -97,10 +98,11 @@ class SoftmaxKernel : public Kernel {
         rows_(NumElements(x_.shape) / width_),
         values_(*options.pool, IsFloat(x_) ? 0 : width_) {
     if (IsFloat(x_)) return;
+    cut_ = SoftmaxIsCut(x_.dtype, out_.dtype);
     // Up to the first weight of 0; all further ones are 0, too.
     const int64_t range = DTypeMax(x_.dtype) - DTypeMin(x_.dtype);
     for (int64_t below = 0; below <= range; ++below) {
-      weights_.push_back(SoftmaxWeight(x_.encoding.scale, below));
+      weights_.push_back(SoftmaxWeight(x_.encoding.scale, below, cut_));
       if (weights_.back() == 0) break;
     }
   }
@@ -132,6 +134,7 @@ class SoftmaxKernel : public Kernel {
       values[i] = weight;
     }
     vectors_.scale(values, 1.0 / (static_cast<double>(sum) * out_scale_), width_);
+    for (size_t i = 0; cut_ && i < width_; ++i) values[i] = std::floor(values[i]);
     vectors_.store(values, width_, out_, buffers.output + at * DTypeSize(out_.dtype));
   }
 
@@ -139,6 +142,7 @@ class SoftmaxKernel : public Kernel {
   const Tensor& x_;
   OutputSpec out_;
   float out_scale_;
+  bool cut_ = false;
   size_t width_, rows_;
   Scratch values_;
   std::vector<uint32_t> weights_;  // SoftmaxWeight by distance from the maximum

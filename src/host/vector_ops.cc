@@ -139,31 +139,18 @@ void Rotate(const double* a, const double* b, const double* c, const double* s, 
       [&](size_t i) { out[i] = fc * (a[i] * c[i]) + fs * (b[i] * s[i]); });
 }
 
-void FinishLinear(double* a, const double* correction, const double* factor, size_t n) {
+void FinishProduct(double* a, const double* base, double unit, const double* correction,
+                   const double* factor, size_t n) {
   const D d;
+  const auto units = hn::Set(d, unit);
   ForEach(
       n, hn::Lanes(d),
       [&](size_t i) HWY_ATTR {
-        const auto sum = hn::Add(hn::LoadU(d, a + i), hn::LoadU(d, correction + i));
-        hn::StoreU(hn::Mul(sum, hn::LoadU(d, factor + i)), d, a + i);
+        const auto sum = hn::Mul(hn::Add(hn::LoadU(d, a + i), hn::LoadU(d, base + i)), units);
+        const auto corrected = hn::Add(hn::Floor(sum), hn::LoadU(d, correction + i));
+        hn::StoreU(hn::Mul(corrected, hn::LoadU(d, factor + i)), d, a + i);
       },
-      [&](size_t i) { a[i] = (a[i] + correction[i]) * factor[i]; });
-}
-
-void FinishMatMul(double* a, const double* columns, double column_factor, double row, double factor,
-                  size_t n) {
-  const D d;
-  const auto by_column = hn::Set(d, column_factor);
-  const auto by_row = hn::Set(d, row);
-  const auto scale = hn::Set(d, factor);
-  ForEach(
-      n, hn::Lanes(d),
-      [&](size_t i) HWY_ATTR {
-        const auto correction = hn::Mul(by_column, hn::LoadU(d, columns + i));
-        const auto sum = hn::Add(hn::Add(hn::LoadU(d, a + i), correction), by_row);
-        hn::StoreU(hn::Mul(scale, sum), d, a + i);
-      },
-      [&](size_t i) { a[i] = factor * ((a[i] + column_factor * columns[i]) + row); });
+      [&](size_t i) { a[i] = (std::floor((a[i] + base[i]) * unit) + correction[i]) * factor[i]; });
 }
 
 double SumSquares(const double* a, size_t n) {
@@ -415,8 +402,7 @@ const VectorOps& Table() {
       .multiply = Multiply,
       .add = Add,
       .rotate = Rotate,
-      .finish_linear = FinishLinear,
-      .finish_matmul = FinishMatMul,
+      .finish_product = FinishProduct,
       .sum_squares = SumSquares,
       .max = Max,
       .product_rows_f32 = ProductRowsF32,

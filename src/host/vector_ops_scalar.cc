@@ -33,13 +33,11 @@ void Rotate(const double* a, const double* b, const double* c, const double* s, 
   for (size_t i = 0; i < n; ++i) out[i] = fc * (a[i] * c[i]) + fs * (b[i] * s[i]);
 }
 
-void FinishLinear(double* a, const double* correction, const double* factor, size_t n) {
-  for (size_t i = 0; i < n; ++i) a[i] = (a[i] + correction[i]) * factor[i];
-}
-
-void FinishMatMul(double* a, const double* columns, double column_factor, double row, double factor,
-                  size_t n) {
-  for (size_t i = 0; i < n; ++i) a[i] = factor * ((a[i] + column_factor * columns[i]) + row);
+void FinishProduct(double* a, const double* base, double unit, const double* correction,
+                   const double* factor, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    a[i] = (std::floor((a[i] + base[i]) * unit) + correction[i]) * factor[i];
+  }
 }
 
 double SumSquares(const double* a, size_t n) {
@@ -120,8 +118,7 @@ const VectorOps& ScalarVectorOps() {
       .multiply = Multiply,
       .add = Add,
       .rotate = Rotate,
-      .finish_linear = FinishLinear,
-      .finish_matmul = FinishMatMul,
+      .finish_product = FinishProduct,
       .sum_squares = SumSquares,
       .max = Max,
       .product_rows_f32 = ProductRowsF32,

@@ -116,6 +116,21 @@ void KvCache::Append(std::span<const std::byte* const> k_new,
   }
 }
 
+void KvCache::LoadPrefix(std::span<const std::byte* const> k, std::span<const std::byte* const> v,
+                         uint32_t count) {
+  assert(size_ == 0 && count < shape_.context_len);
+  ar_len_ = 1;
+  size_ = count;
+  const size_t element = DTypeSize(shape_.dtype);
+  const size_t columns = shape_.context_len - 1;
+  const size_t dim = shape_.head_dim;
+  for (uint32_t layer = 0; layer < shape_.layers; ++layer) {
+    CopyRows(element, k[layer], k_[layer], shape_.kv_heads * dim, count, count, columns);
+    CopyRows(element, v[layer], v_[layer], shape_.kv_heads, count * dim, count * dim,
+             columns * dim);
+  }
+}
+
 void KvCache::Truncate(uint32_t size) {
   assert(size <= size_);
   size_ = size;

@@ -51,6 +51,10 @@ class KvCache {
   // is full: it feeds no further step, and its last token is not stored.
   void Append(std::span<const std::byte* const> k_new, std::span<const std::byte* const> v_new,
               uint32_t count);
+  // Fills an empty cache with the constant prefix: k[layer] [kv_heads, head_dim,
+  // count], v[layer] [kv_heads, count, head_dim]. Arranges the rows for AR-1.
+  void LoadPrefix(std::span<const std::byte* const> k, std::span<const std::byte* const> v,
+                  uint32_t count);
   // Forgets all tokens from `size` on; size <= size(). Nothing moves.
   void Truncate(uint32_t size);
 

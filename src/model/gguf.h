@@ -29,8 +29,19 @@ namespace spillway {
 
 // The numbers are the file format's.
 enum class GgufType : uint32_t {
-  kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ5_0 = 6, kQ5_1 = 7, kQ8_0 = 8,
-  kQ2_K = 10, kQ3_K = 11, kQ4_K = 12, kQ5_K = 13, kQ6_K = 14, kBF16 = 30,
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ5_1 = 7,
+  kQ8_0 = 8,
+  kQ2_K = 10,
+  kQ3_K = 11,
+  kQ4_K = 12,
+  kQ5_K = 13,
+  kQ6_K = 14,
+  kBF16 = 30,
 };
 
 // "Q4_1"; "unknown" for a number that is none of the above.
@@ -54,9 +65,9 @@ struct GgufTensor {
 
 // Metadata arrays keep their bytes in the file; strings are views into it.
 using GgufStringArray = std::vector<std::string_view>;
-using GgufValue = std::variant<bool, uint64_t, int64_t, double, std::string,
-                               std::vector<bool>, std::vector<uint64_t>, std::vector<int64_t>,
-                               std::vector<double>, GgufStringArray>;
+using GgufValue =
+    std::variant<bool, uint64_t, int64_t, double, std::string, std::vector<bool>,
+                 std::vector<uint64_t>, std::vector<int64_t>, std::vector<double>, GgufStringArray>;
 
 class GgufFile {
  public:

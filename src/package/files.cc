@@ -49,6 +49,28 @@ Result<Tensor> FindEmbedding(const PackageManifest& manifest,
   return *found;
 }
 
+// The prefix's constants of every layer, checked against the model's shape.
+Result<std::vector<Tensor>> FindPrefix(const PackageManifest& manifest, bool is_k,
+                                       const std::vector<Tensor>& constants) {
+  std::vector<Tensor> tensors;
+  const auto count = static_cast<uint32_t>(manifest.prefix_tokens.size());
+  const ModelConfig& config = manifest.config;
+  const Shape expected = is_k ? Shape{1, config.num_kv_heads, config.head_dim, count}
+                              : Shape{1, config.num_kv_heads, count, config.head_dim};
+  for (uint32_t layer = 0; layer < config.num_layers && count > 0; ++layer) {
+    const std::string name = fmt::format("prefix.{}.{}", is_k ? "k" : "v", layer);
+    const auto found = std::find_if(constants.begin(), constants.end(),
+                                    [&](const Tensor& tensor) { return tensor.name == name; });
+    if (found == constants.end() || found->shape != expected || found->dtype != manifest.kv_dtype) {
+      return CorruptDataError(fmt::format(
+          "field graphs.prefix_tokens has {} tokens, but {} has no constant {} {} {}", count,
+          kGraphsFile, name, DTypeName(manifest.kv_dtype), ShapeToString(expected)));
+    }
+    tensors.push_back(*found);
+  }
+  return tensors;
+}
+
 Result<TokenizerData> ReadTokenizer(const std::string& folder, const PackageManifest& manifest) {
   const std::string path = JoinPath(folder, kTokenizerFile);
   SPILLWAY_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
@@ -116,6 +138,11 @@ Result<PackageContents> ReadContents(const std::string& folder, const PackageMan
   Result<Tensor> embedding = FindEmbedding(manifest, stored.constants);
   if (!embedding.ok()) return embedding.status().WithContext("'" + manifest_path + "'");
   contents.embedding = std::move(embedding).value();
+  for (const bool is_k : {true, false}) {
+    Result<std::vector<Tensor>> prefix = FindPrefix(manifest, is_k, stored.constants);
+    if (!prefix.ok()) return prefix.status().WithContext("'" + manifest_path + "'");
+    (is_k ? contents.prefix_k : contents.prefix_v) = std::move(prefix).value();
+  }
   SPILLWAY_ASSIGN_OR_RETURN(contents.tokenizer, ReadTokenizer(folder, manifest));
   contents.graphs = std::move(stored.graphs);
   return contents;

@@ -28,6 +28,7 @@ Status CheckFileList(const PackageManifest& manifest, const std::string& path);
 struct PackageContents {
   ShardGraphs graphs;
   Tensor embedding;
+  std::vector<Tensor> prefix_k, prefix_v;
   TokenizerData tokenizer;
 };
 

@@ -61,6 +61,11 @@ void FieldWriter::Real(std::string_view key, float value, RealRange /*range*/) {
   object_[std::string(key)] = ShortReal(value);
 }
 
+void FieldWriter::Numbers(std::string_view key, const std::vector<uint32_t>& values,
+                          IntRange /*range*/, size_t /*max_count*/) {
+  object_[std::string(key)] = values;
+}
+
 void FieldWriter::Reals(std::string_view key, const std::vector<float>& values, RealRange /*range*/,
                         size_t /*max_count*/) {
   ordered_json list = ordered_json::array();
@@ -217,6 +222,21 @@ bool FieldReader::ToReal(std::string_view key, const json& value, RealRange rang
 void FieldReader::Real(std::string_view key, float& value, RealRange range) {
   const json* field = Find(key);
   if (field != nullptr) ToReal(key, *field, range, value);
+}
+
+void FieldReader::Numbers(std::string_view key, std::vector<uint32_t>& values, IntRange range,
+                          size_t max_count) {
+  const size_t count = ListSize(key, max_count);
+  const json* field = Find(key);
+  values.assign(count, 0);
+  for (size_t i = 0; i < count; ++i) {
+    const json& item = (*field)[i];
+    if (!item.is_number_unsigned() || item.get<uint64_t>() < range.min ||
+        item.get<uint64_t>() > range.max) {
+      return FailAt(key, item, fmt::format("whole numbers from {} to {}", range.min, range.max));
+    }
+    values[i] = item.get<uint32_t>();
+  }
 }
 
 void FieldReader::Reals(std::string_view key, std::vector<float>& values, RealRange range,

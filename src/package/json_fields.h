@@ -44,6 +44,8 @@ class FieldWriter {
   void Hash(std::string_view key, const std::string& value, bool may_be_empty);
   void Number(std::string_view key, uint64_t value, IntRange range);
   void Real(std::string_view key, float value, RealRange range);
+  void Numbers(std::string_view key, const std::vector<uint32_t>& values, IntRange range,
+               size_t max_count);
   void Reals(std::string_view key, const std::vector<float>& values, RealRange range,
              size_t max_count);
   void Bool(std::string_view key, bool value);
@@ -107,6 +109,8 @@ class FieldReader {
     if (ReadNumber(key, number, range)) value = static_cast<T>(number);
   }
   void Real(std::string_view key, float& value, RealRange range);
+  void Numbers(std::string_view key, std::vector<uint32_t>& values, IntRange range,
+               size_t max_count);
   void Reals(std::string_view key, std::vector<float>& values, RealRange range, size_t max_count);
   void Bool(std::string_view key, bool& value);
   void JsonText(std::string_view key, std::string& text);

@@ -86,6 +86,8 @@ void DescribeGraphs(Fields& fields, PackageManifest& manifest) {
   fields.Text("recipe", manifest.recipe, {1, 256});
   fields.Choice("kv_dtype", manifest.kv_dtype, kKvTypes);
   fields.Text("embedding_tensor", manifest.embedding_tensor, {0, 1024});
+  fields.Numbers("prefix_tokens", manifest.prefix_tokens, {0, std::numeric_limits<uint32_t>::max()},
+                 kMaxContext);
 }
 
 template <typename Fields>

@@ -75,6 +75,8 @@ Result<std::shared_ptr<const Package>> Package::Open(const std::string& path, Op
   package->manifest_ = std::move(manifest).value();
   package->graphs_ = std::move(contents->graphs);
   package->embedding_ = std::move(contents->embedding);
+  package->prefix_k_ = std::move(contents->prefix_k);
+  package->prefix_v_ = std::move(contents->prefix_v);
   package->tokenizer_ = std::move(contents->tokenizer);
   return std::shared_ptr<const Package>(package);
 }

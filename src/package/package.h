@@ -70,6 +70,10 @@ struct PackageManifest {
   // Name of the constant [vocab, hidden], s8 per channel on axis 0, whose rows
   // are the token embeddings (the output head's weight when tied).
   std::string embedding_tensor;
+  // Tokens whose keys and values are constants at the start of the cache. Those
+  // are the constants "prefix.k.<layer>" [1, kv_heads, head_dim, P] and
+  // "prefix.v.<layer>" [1, kv_heads, P, head_dim], in kv_dtype.
+  std::vector<uint32_t> prefix_tokens;
 
   // The target.
   std::string soc;               // "SM8750"
@@ -131,6 +135,9 @@ class Package {
   Result<std::shared_ptr<const Graph>> FindGraph(uint32_t shard, std::string_view name) const;
   // The tensor that manifest().embedding_tensor names.
   const Tensor& embedding() const { return embedding_; }
+  // One a layer; empty without prefix_tokens.
+  const std::vector<Tensor>& prefix_k() const { return prefix_k_; }
+  const std::vector<Tensor>& prefix_v() const { return prefix_v_; }
   const TokenizerData& tokenizer_data() const { return tokenizer_; }
   std::string PathOf(const std::string& name) const;
   bool HasFile(const std::string& name) const;
@@ -141,6 +148,7 @@ class Package {
   PackageManifest manifest_;
   std::vector<std::vector<std::shared_ptr<const Graph>>> graphs_;
   Tensor embedding_;
+  std::vector<Tensor> prefix_k_, prefix_v_;
   TokenizerData tokenizer_;
 };
 

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "host/executor.h"
-#include "kvcache/kv_cache.h"
+#include "quantize/window_runner.h"
 
 namespace spillway {
 namespace {
@@ -49,15 +49,29 @@ Result<TokenWindows> ChatWindows(const Tokenizer& tokenizer, const ChatTemplate&
   return windows;
 }
 
-// A rest of fewer than `shortest` tokens is left out.
-TokenWindows TextWindows(const std::vector<uint32_t>& ids, uint32_t window, size_t shortest) {
+// Windows of consecutive paragraphs. Each starts where a paragraph does, as
+// prompts do (a window that starts in the middle of a sentence can show massive
+// activations that no prompt has): what a full window leaves of a paragraph is
+// dropped unless it fills a window itself. A last window of fewer than `shortest`
+// tokens is left out.
+TokenWindows TextWindows(const Tokenizer& tokenizer, std::string_view text, uint32_t window,
+                         size_t shortest) {
   TokenWindows windows;
-  for (size_t begin = 0; begin < ids.size(); begin += window) {
-    const size_t end = std::min(ids.size(), begin + window);
-    if (end - begin < shortest) break;
-    windows.emplace_back(ids.begin() + static_cast<std::ptrdiff_t>(begin),
-                         ids.begin() + static_cast<std::ptrdiff_t>(end));
+  std::vector<uint32_t> current;
+  for (const std::string& paragraph : Paragraphs(text)) {
+    const std::vector<uint32_t> ids = tokenizer.Encode(paragraph + "\n\n", false);
+    for (size_t begin = 0; begin < ids.size();) {
+      const size_t count = std::min<size_t>(window - current.size(), ids.size() - begin);
+      const auto first = ids.begin() + static_cast<std::ptrdiff_t>(begin);
+      current.insert(current.end(), first, first + static_cast<std::ptrdiff_t>(count));
+      begin += count;
+      if (current.size() < window) break;
+      windows.push_back(std::move(current));
+      current.clear();
+      if (ids.size() - begin < window) break;
+    }
   }
+  if (current.size() >= shortest) windows.push_back(std::move(current));
   return windows;
 }
 
@@ -79,43 +93,36 @@ bool MinMax(std::span<const std::byte> bytes, Range& range) {
   return largest < 0x7f800000u;
 }
 
-// The float graph for windows of one length, and its inputs.
-class WindowRunner {
- public:
-  static Result<std::unique_ptr<WindowRunner>> Create(Decoder& decoder, uint32_t length,
-                                                      ThreadPool* pool) {
-    DecoderOptions options;
-    options.name = "calibration";
-    options.ar_len = length;
-    options.context_len = length;
-    SPILLWAY_ASSIGN_OR_RETURN(Graph graph, decoder.Build(options));
-    auto runner = std::make_unique<WindowRunner>();
-    SPILLWAY_ASSIGN_OR_RETURN(
-        runner->executor_,
-        host::Executor::Create(std::make_shared<const Graph>(std::move(graph)), pool));
-    runner->embedding_ = decoder.EmbeddingData();
-    runner->hidden_dim_ = decoder.model().config().hidden_dim;
-    FillMask(DType::kF32, length, length, 0, length, runner->executor_->input(1).data());
-    FillPositions(length, 0, length,
-                  reinterpret_cast<int32_t*>(runner->executor_->input(2).data()));
-    return runner;
-  }
+// The window after the prefix: without the prefix's tokens when it starts with
+// them.
+std::vector<uint32_t> AfterPrefix(const std::vector<uint32_t>& window, const FloatPrefix& prefix) {
+  const size_t count = prefix.tokens.size();
+  const bool starts = count < window.size() &&
+                      std::equal(prefix.tokens.begin(), prefix.tokens.end(), window.begin());
+  return {window.begin() + static_cast<std::ptrdiff_t>(starts ? count : 0), window.end()};
+}
 
-  Status Run(const std::vector<uint32_t>& tokens, const host::TensorObserver& observer) {
-    auto* hidden = reinterpret_cast<float*>(executor_->input(0).data());
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      embedding_->ReadRows(tokens[i], 1, hidden + i * hidden_dim_);
-    }
-    return executor_->Run(observer);
+// The cache holds the prefix, so its encodings must, too.
+void IncludePrefix(const FloatPrefix& prefix, TensorRanges& ranges) {
+  const auto include = [&](size_t layer, std::string_view part, const std::vector<float>& values) {
+    Range& range = ranges[fmt::format("layers.{}.{}.cached", layer, part)];
+    for (const float value : values) range.Include(value, value);
+  };
+  for (size_t layer = 0; layer < prefix.k.size(); ++layer) {
+    include(layer, "k", prefix.k[layer]);
+    include(layer, "v", prefix.v[layer]);
   }
-
- private:
-  std::unique_ptr<host::Executor> executor_;
-  std::shared_ptr<const ConstantData> embedding_;
-  size_t hidden_dim_ = 0;
-};
+}
 
 }  // namespace
+
+float RoundRangeUp(float limit) {
+  if (limit == 0.0f) return 0.0f;
+  int exponent;
+  const float fraction = std::frexp(limit, &exponent);  // 0.5..1, signed
+  const float scaled = std::ldexp(fraction, kRangeBits);
+  return std::ldexp(scaled < 0.0f ? std::floor(scaled) : std::ceil(scaled), exponent - kRangeBits);
+}
 
 void Range::Include(float value_min, float value_max) {
   min = std::min(min, value_min);
@@ -130,14 +137,14 @@ Result<TokenWindows> MakeCalibrationWindows(const Tokenizer& tokenizer,
     return InvalidArgumentError(fmt::format(
         "calibration windows of {} tokens, {} in all; expected at least 1", window, token_limit));
   }
-  const std::vector<uint32_t> ids = tokenizer.Encode(text, false);
-  if (ids.size() < kMinTokens) {
-    return InvalidArgumentError(fmt::format(
-        "the calibration text has {} tokens; expected at least {}; give a longer text", ids.size(),
-        kMinTokens));
+  const size_t tokens = tokenizer.Encode(text, false).size();
+  if (tokens < kMinTokens) {
+    return InvalidArgumentError(
+        fmt::format("the calibration text has {} tokens; expected at least {}; give a longer text",
+                    tokens, kMinTokens));
   }
   const size_t shortest = std::min<size_t>(kMinTokens, window);
-  const TokenWindows plain = TextWindows(ids, window, shortest);
+  const TokenWindows plain = TextWindows(tokenizer, text, window, shortest);
   TokenWindows chat;
   if (chat_template != nullptr) {
     SPILLWAY_ASSIGN_OR_RETURN(chat, ChatWindows(tokenizer, *chat_template, text, window));
@@ -157,16 +164,16 @@ Result<TokenWindows> MakeCalibrationWindows(const Tokenizer& tokenizer,
   return windows;
 }
 
-Result<TensorRanges> Calibrate(Decoder& decoder, const TokenWindows& windows, ThreadPool* pool,
-                               Progress* progress) {
+Result<TensorRanges> Calibrate(Decoder& decoder, const TokenWindows& windows,
+                               const FloatPrefix& prefix, ThreadPool* pool, Progress* progress) {
   // Windows of one length share a graph.
-  std::vector<const std::vector<uint32_t>*> order;
-  order.reserve(windows.size());
-  for (const auto& window : windows) order.push_back(&window);
+  TokenWindows order;
+  for (const auto& window : windows) order.push_back(AfterPrefix(window, prefix));
   std::stable_sort(order.begin(), order.end(),
-                   [](const auto* a, const auto* b) { return a->size() > b->size(); });
+                   [](const auto& a, const auto& b) { return a.size() > b.size(); });
 
   TensorRanges ranges;
+  IncludePrefix(prefix, ranges);
   Status bad;
   const host::TensorObserver observer = [&](const Op& op, const Tensor& tensor,
                                             std::span<const std::byte> values) {
@@ -186,15 +193,18 @@ Result<TensorRanges> Calibrate(Decoder& decoder, const TokenWindows& windows, Th
   for (size_t i = 0; i < order.size(); ++i) {
     ReportProgress(progress, "calibrate",
                    static_cast<double>(i) / static_cast<double>(order.size()));
-    if (order[i]->size() != length) {
-      length = order[i]->size();
+    if (order[i].size() != length) {
+      length = order[i].size();
       SPILLWAY_ASSIGN_OR_RETURN(
-          runner, WindowRunner::Create(decoder, static_cast<uint32_t>(length), pool));
+          runner, WindowRunner::Create(decoder, static_cast<uint32_t>(length), &prefix, pool));
     }
-    SPILLWAY_RETURN_IF_ERROR(runner->Run(*order[i], observer).WithContext("calibration"));
+    SPILLWAY_RETURN_IF_ERROR(runner->Run(order[i], observer).WithContext("calibration"));
     SPILLWAY_RETURN_IF_ERROR(bad);
   }
   ReportProgress(progress, "calibrate", 1.0);
+  for (auto& [name, range] : ranges) {
+    range = {RoundRangeUp(range.min), RoundRangeUp(range.max)};
+  }
   return ranges;
 }
 

@@ -15,6 +15,7 @@
 #include "decoder/decoder.h"
 #include "model/chat_template.h"
 #include "model/tokenizer.h"
+#include "quantize/prefix.h"
 #include "spillway/status.h"
 
 namespace spillway {
@@ -42,11 +43,17 @@ Result<TokenWindows> MakeCalibrationWindows(const Tokenizer& tokenizer,
                                             std::string_view text, uint32_t window,
                                             uint32_t token_limit);
 
+// Away from zero to kRangeBits significant bits. Float sums differ in their last
+// bits from processor to processor; ranges, and so packages, should not.
+inline constexpr int kRangeBits = 9;
+float RoundRangeUp(float limit);
+
 // Runs every window through the float graph (AR = window length, empty cache)
-// and takes the minimum and maximum of each tensor. A value that is not finite
-// is kCorruptData and names the tensor.
-Result<TensorRanges> Calibrate(Decoder& decoder, const TokenWindows& windows, ThreadPool* pool,
-                               Progress* progress);
+// and takes the minimum and maximum of each tensor, rounded by RoundRangeUp. A value that is not
+// finite is kCorruptData and names the tensor. The windows follow `prefix` (may be empty), whose K
+// and V the caches' ranges hold, too; one that starts with the prefix's tokens gives them up.
+Result<TensorRanges> Calibrate(Decoder& decoder, const TokenWindows& windows,
+                               const FloatPrefix& prefix, ThreadPool* pool, Progress* progress);
 
 }  // namespace spillway
 

@@ -46,6 +46,21 @@ Encoding CacheEncoding(DType dtype, const Range& range) {
   return SymmetricEncoding(dtype, std::max(range.max, -range.min));
 }
 
+// u8 or u16 values of a per-tensor encoding.
+std::shared_ptr<const ConstantData> QuantizeToConstant(const std::vector<float>& values,
+                                                       const Encoding& encoding, DType dtype) {
+  AlignedBuffer buffer(values.size() * DTypeSize(dtype));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int32_t q = QuantizeValue(values[i], encoding, dtype);
+    if (dtype == DType::kU16) {
+      reinterpret_cast<uint16_t*>(buffer.data())[i] = static_cast<uint16_t>(q);
+    } else {
+      reinterpret_cast<uint8_t*>(buffer.data())[i] = static_cast<uint8_t>(q);
+    }
+  }
+  return MakeConstant({buffer.data(), buffer.size()});
+}
+
 // Which operation reads an op's output; softmax needs to know.
 bool FeedsSoftmax(const Graph& graph, TensorId id) {
   return std::any_of(graph.ops().begin(), graph.ops().end(), [&](const Op& op) {
@@ -100,16 +115,7 @@ Status GraphQuantizer::QuantizeVector(Tensor& tensor) {
     const auto [min, max] = std::minmax_element(values.begin(), values.end());
     QuantizedVector vector;
     vector.encoding = AffineEncoding(recipe_.activation, *min, *max);
-    AlignedBuffer buffer(values.size() * DTypeSize(recipe_.activation));
-    for (size_t i = 0; i < values.size(); ++i) {
-      const int32_t q = QuantizeValue(values[i], vector.encoding, recipe_.activation);
-      if (recipe_.activation == DType::kU16) {
-        reinterpret_cast<uint16_t*>(buffer.data())[i] = static_cast<uint16_t>(q);
-      } else {
-        reinterpret_cast<uint8_t*>(buffer.data())[i] = static_cast<uint8_t>(q);
-      }
-    }
-    vector.data = MakeConstant({buffer.data(), buffer.size()});
+    vector.data = QuantizeToConstant(values, vector.encoding, recipe_.activation);
     found = vectors_.emplace(tensor.data, std::move(vector)).first;
   }
   tensor.dtype = recipe_.activation;
@@ -198,6 +204,29 @@ Result<Encoding> GraphQuantizer::OutputEncoding(const Graph& graph, const Op& op
   SPILLWAY_ASSIGN_OR_RETURN(const Range range, RangeOf(output.name));
   if (EndsWithCached(output.name)) return CacheEncoding(recipe_.kv, range);
   return AffineEncoding(recipe_.activation, range.min, range.max);
+}
+
+Result<std::vector<Tensor>> GraphQuantizer::QuantizePrefix(const FloatPrefix& prefix,
+                                                           const ModelConfig& config) {
+  std::vector<Tensor> tensors;
+  const auto count = static_cast<uint32_t>(prefix.tokens.size());
+  for (const bool is_k : {true, false}) {
+    const std::vector<std::vector<float>>& layers = is_k ? prefix.k : prefix.v;
+    for (size_t layer = 0; layer < layers.size(); ++layer) {
+      SPILLWAY_ASSIGN_OR_RETURN(
+          const Range range, RangeOf(fmt::format("layers.{}.{}.cached", layer, is_k ? "k" : "v")));
+      Tensor tensor;
+      tensor.name = fmt::format("prefix.{}.{}", is_k ? "k" : "v", layer);
+      tensor.dtype = recipe_.kv;
+      tensor.shape = is_k ? Shape{1, config.num_kv_heads, config.head_dim, count}
+                          : Shape{1, config.num_kv_heads, count, config.head_dim};
+      tensor.role = TensorRole::kConstant;
+      tensor.encoding = CacheEncoding(recipe_.kv, range);
+      tensor.data = QuantizeToConstant(layers[layer], tensor.encoding, recipe_.kv);
+      tensors.push_back(std::move(tensor));
+    }
+  }
+  return tensors;
 }
 
 Result<Graph> GraphQuantizer::Quantize(const Graph& graph) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/progress.h"
 #include "base/thread_pool.h"
@@ -33,9 +34,12 @@ class GraphQuantizer {
   // The embedding matrix [vocab, hidden] as s8 rows with one scale each. The
   // same object as the output head's weight when `data` is its constant. Must be
   // called before Quantize(): the range of the hidden input comes from it.
-  Tensor QuantizeEmbedding(const std::string& name,
-                           const std::shared_ptr<const ConstantData>& data, uint32_t rows,
-                           uint32_t cols);
+  Tensor QuantizeEmbedding(const std::string& name, const std::shared_ptr<const ConstantData>& data,
+                           uint32_t rows, uint32_t cols);
+
+  // The prefix's K and V in the encodings of the caches, as constants named
+  // "prefix.k.<layer>" (all layers), then "prefix.v.<layer>".
+  Result<std::vector<Tensor>> QuantizePrefix(const FloatPrefix& prefix, const ModelConfig& config);
 
   const TensorRanges& ranges() const { return ranges_; }
 

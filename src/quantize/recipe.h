@@ -15,8 +15,8 @@ namespace spillway {
 struct Recipe {
   std::string name = "16a8w";
   DType activation = DType::kU16;
-  DType kv = DType::kU8;      // kU8 or kU16
-  uint8_t weight_bits = 8;    // symmetric, per output channel
+  DType kv = DType::kU8;    // kU8 or kU16
+  uint8_t weight_bits = 8;  // symmetric, per output channel
 };
 
 // The built-in recipe of that name; an unknown one lists those that exist.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
 #include <optional>
 
@@ -36,7 +37,36 @@ Generator::Generator(ModelExecutor* executor)
   sizes_.prefill_ar = executor->buffers(StepKind::kPrefill).ar_len;
   sizes_.decode_ar = executor->buffers(StepKind::kDecode).ar_len;
   sizes_.context_len = io_.kv.context_len;
+  if (prefix_size() > 0) LoadPrefix();
   tokens_.reserve(io_.kv.context_len);
+}
+
+void Generator::LoadPrefix() {
+  std::vector<const std::byte*> k, v;
+  for (uint32_t layer = 0; layer < io_.kv.layers; ++layer) {
+    k.push_back(io_.prefix.k[layer]->bytes().data());
+    v.push_back(io_.prefix.v[layer]->bytes().data());
+  }
+  cache_.LoadPrefix(k, v, prefix_size());
+  tokens_ = io_.prefix.tokens;
+}
+
+uint32_t Generator::ExtraTokens(std::span<const uint32_t> prompt) const {
+  // The prompt's last token is always run, so it cannot be part of the prefix.
+  const std::vector<uint32_t>& prefix = io_.prefix.tokens;
+  const bool starts_with_it =
+      prompt.size() > prefix.size() && std::equal(prefix.begin(), prefix.end(), prompt.begin());
+  return starts_with_it ? 0 : prefix_size();
+}
+
+uint32_t Generator::StartPrompt(std::span<const uint32_t> prompt) {
+  const uint32_t extra = ExtraTokens(prompt);
+  const std::span<const uint32_t> there = tokens().subspan(extra);
+  const auto differ =
+      std::mismatch(prompt.begin(), prompt.end() - 1, there.begin(), there.end()).first;
+  const auto kept = static_cast<uint32_t>(differ - prompt.begin());
+  Truncate(extra + kept);
+  return kept;
 }
 
 Status Generator::CheckTokens(std::span<const uint32_t> tokens) const {
@@ -125,6 +155,7 @@ void Generator::ReadLogits(const StepBuffers& buffers, uint32_t row) {
 
 void Generator::Truncate(uint32_t size) {
   assert(size <= n_past());
+  size = std::max(size, prefix_size());
   if (size == n_past() && has_logits_) return;
   cache_.Truncate(size);
   tokens_.resize(size);

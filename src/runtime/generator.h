@@ -27,7 +27,7 @@ class Generator {
   explicit Generator(ModelExecutor* executor);
 
   uint32_t context_len() const { return io_.kv.context_len; }
-  // Tokens fed so far, and which.
+  // Tokens in the context so far, and which: those of the prefix first.
   uint32_t n_past() const { return cache_.size(); }
   std::span<const uint32_t> tokens() const { return tokens_; }
 
@@ -48,11 +48,23 @@ class Generator {
   // The same as the graph gave them, in ModelIo::logits_dtype.
   const std::byte* raw_logits() const { return has_logits_ ? raw_logits_ : nullptr; }
 
-  // Forgets all tokens from `size` on (size <= n_past()).
+  // Forgets all tokens from `size` on (size <= n_past()); the prefix stays.
   void Truncate(uint32_t size);
   void Reset() { Truncate(0); }
 
+  // Makes the context ready for a prompt: keeps the longest beginning of it that
+  // is there, but never its last token, whose logits must be computed, and
+  // forgets the rest. Returns how many tokens of the prompt are there; the caller
+  // feeds the others. A prompt that starts with the prefix's tokens gives them
+  // up; another one follows the prefix. `prompt` is not empty.
+  uint32_t StartPrompt(std::span<const uint32_t> prompt);
+  // Tokens of the context that a prompt cannot use: the prefix, when the prompt
+  // does not start with it.
+  uint32_t ExtraTokens(std::span<const uint32_t> prompt) const;
+
  private:
+  uint32_t prefix_size() const { return static_cast<uint32_t>(io_.prefix.tokens.size()); }
+  void LoadPrefix();
   Status CheckTokens(std::span<const uint32_t> tokens) const;
   Status RunStep(StepKind kind, std::span<const uint32_t> tokens, int logits_row);
   void ReadLogits(const StepBuffers& buffers, uint32_t row);

@@ -51,6 +51,7 @@ Result<std::unique_ptr<HostModelExecutor>> HostModelExecutor::CreateFrom(
     const HostModelOptions& options) {
   std::unique_ptr<HostModelExecutor> executor(new HostModelExecutor());
   executor->graphs_ = std::move(graphs);
+  if (!options.prefix.tokens.empty()) executor->graphs_.io.prefix = options.prefix;
   executor->embedding_ = std::move(embedding);
   executor->recipe_ = options.recipe;
   executor->pool_ = options.pool;

@@ -26,6 +26,7 @@ struct HostModelOptions {
   size_t threads = 0;
   bool reference_kernels = false;
   std::string recipe;  // only for Describe(): "16a8w"
+  KvPrefix prefix;     // of graphs that come from no package
 };
 
 class HostModelExecutor : public ModelExecutor {

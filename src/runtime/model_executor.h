@@ -32,6 +32,14 @@ struct StepBuffers {
       v_new;  // a layer: [kv_heads, head_dim, AR], [kv_heads, AR, head_dim]
 };
 
+// The constant keys and values of the leading tokens (the attention sink), in
+// columns and positions 0..P-1 of every sequence. In the cache's type.
+struct KvPrefix {
+  std::vector<uint32_t> tokens;  // P; empty: no prefix
+  // A layer: [1, kv_heads, head_dim, P] and [1, kv_heads, P, head_dim].
+  std::vector<std::shared_ptr<const ConstantData>> k, v;
+};
+
 // Types and encodings that both graphs share.
 struct ModelIo {
   uint32_t vocab_size = 0;
@@ -39,6 +47,7 @@ struct ModelIo {
   KvShape kv;
   DType hidden_dtype = DType::kU16, mask_dtype = DType::kU16, logits_dtype = DType::kU16;
   Encoding hidden_encoding, logits_encoding;
+  KvPrefix prefix;
 };
 
 // Turns token ids into the first graph's hidden states.

@@ -180,11 +180,13 @@ Result<Answer> Session::GenerateFromTokens(std::span<const uint32_t> prompt,
 
 Status Session::Impl::CheckPrompt(std::span<const uint32_t> prompt) const {
   if (prompt.empty()) return InvalidArgumentError("the prompt is empty; give at least one token");
-  if (prompt.size() >= generator->context_len()) {
+  const uint32_t extra = generator->ExtraTokens(prompt);
+  if (prompt.size() + extra >= generator->context_len()) {
+    const std::string prefix = extra == 0 ? "" : fmt::format(" (and the prefix {})", extra);
     return InvalidArgumentError(fmt::format(
-        "the prompt has {} tokens, but the package was compiled for a context of {}, which must "
+        "the prompt has {} tokens{}, but the package was compiled for a context of {}, which must "
         "also hold the answer; shorten the prompt or compile with a larger --context-len",
-        prompt.size(), generator->context_len()));
+        prompt.size(), prefix, generator->context_len()));
   }
   return OkStatus();
 }
@@ -193,11 +195,7 @@ Status Session::Impl::CheckPrompt(std::span<const uint32_t> prompt) const {
 // logits are what the answer starts from.
 Status Session::Impl::Prefill(Run& run) {
   const std::span<const uint32_t> prompt = run.answer.prompt_tokens;
-  const std::span<const uint32_t> cached = generator->tokens();
-  const auto differ =
-      std::mismatch(prompt.begin(), prompt.end() - 1, cached.begin(), cached.end()).first;
-  const auto reused = static_cast<uint32_t>(differ - prompt.begin());
-  generator->Truncate(reused);
+  const uint32_t reused = generator->StartPrompt(prompt);
   const Clock::time_point start = Clock::now();
   CallbackProgress progress(run.options.progress);
   SPILLWAY_RETURN_IF_ERROR(generator->Feed(prompt.subspan(reused), nullptr, &progress));
@@ -209,8 +207,7 @@ Status Session::Impl::Prefill(Run& run) {
 
 Status Session::Impl::Decode(Run& run, Sampler& sampler) {
   Answer& answer = run.answer;
-  const uint32_t room =
-      generator->context_len() - static_cast<uint32_t>(answer.prompt_tokens.size());
+  const uint32_t room = generator->context_len() - generator->n_past();
   const uint32_t wanted = run.options.max_new_tokens;
   const uint32_t most = wanted == 0 ? room : std::min(wanted, room);
   answer.tokens.reserve(most);

@@ -270,6 +270,15 @@ Result<StepGraphs> ReadStepGraphs(const Package& package) {
   }
   Result<StepGraphs> graphs = ReadStepGraphs(shards);
   if (!graphs.ok()) return graphs.status().WithContext(package.path());
+  KvPrefix& prefix = graphs->io.prefix;
+  prefix.tokens = manifest.prefix_tokens;
+  if (prefix.tokens.size() + 1 >= graphs->io.kv.context_len) {
+    return CorruptDataError(fmt::format("{}: a prefix of {} tokens for a context of {}",
+                                        package.path(), prefix.tokens.size(),
+                                        graphs->io.kv.context_len));
+  }
+  for (const Tensor& tensor : package.prefix_k()) prefix.k.push_back(tensor.data);
+  for (const Tensor& tensor : package.prefix_v()) prefix.v.push_back(tensor.data);
   return graphs;
 }
 

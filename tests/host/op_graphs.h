@@ -241,6 +241,27 @@ inline Reals RealWeight(const Tensor& weight) {
   return reals;
 }
 
+// The sum of products of u16 activations as the vendor forms it, in units of both
+// scales: stored left integers times centred right ones, cut to units of 256; the
+// left zero point's share rounded to such units, halves down; a bias cut towards 0.
+inline long double CutSum(const std::vector<long double>& left,
+                          const std::vector<long double>& right, int32_t left_offset,
+                          long double bias) {
+  long double sum = 0.0L, right_sum = 0.0L;
+  for (size_t i = 0; i < left.size(); ++i) {
+    sum += left[i] * right[i];
+    right_sum += right[i];
+  }
+  return 256.0L * (std::floor(sum / 256.0L) + std::ceil(left_offset * right_sum / 256.0L - 0.5L) +
+                   std::trunc(bias / 256.0L));
+}
+
+// Integers of a per-tensor tensor's reals, with or without its offset.
+inline long double IntegerOf(const Tensor& tensor, long double real, bool centred) {
+  const long double q = std::nearbyint(real / tensor.encoding.scale);
+  return centred ? q : q - tensor.encoding.offset;
+}
+
 // The operation's result in real numbers.
 inline Reals Evaluate(const Graph& graph, const Op& op, const std::vector<Reals>& in) {
   const Shape& shape = graph.tensor(op.outputs[0]).shape;
@@ -264,8 +285,24 @@ inline Reals Evaluate(const Graph& graph, const Op& op, const std::vector<Reals>
       const Tensor& weight = graph.tensor(op.inputs[1]);
       const Reals w = RealWeight(weight);
       const size_t k = weight.shape[1];
+      const Tensor& x = graph.tensor(op.inputs[0]);
+      const bool cut = x.dtype == DType::kU16 && weight.dtype == DType::kS8 &&
+                       weight.encoding.bits == 8 && x.encoding.kind == Encoding::Kind::kPerTensor;
       for (size_t i = 0; i < count; ++i) {
         const size_t n = i % width;
+        if (cut) {
+          const long double scale = weight.encoding.kind == Encoding::Kind::kPerTensor
+                                        ? weight.encoding.scale
+                                        : weight.encoding.channel_scales[n];
+          std::vector<long double> left(k), right(k);
+          for (size_t j = 0; j < k; ++j) {
+            left[j] = IntegerOf(x, in[0][i / width * k + j], false);
+            right[j] = std::nearbyint(w[n * k + j] / scale);
+          }
+          const long double bias = in.size() > 2 ? in[2][n] : 0.0L;
+          out[i] = CutSum(left, right, x.encoding.offset, bias) * x.encoding.scale * scale;
+          continue;
+        }
         if (in.size() > 2) {
           out[i] = in[2][n];
           if (weight.dtype == DType::kS8 && graph.tensor(op.inputs[2]).dtype == DType::kS32) {
@@ -280,8 +317,20 @@ inline Reals Evaluate(const Graph& graph, const Op& op, const std::vector<Reals>
     case OpType::kMatMul: {
       const size_t k = a_shape.back();
       const size_t m = shape[shape.size() - 2];
+      const Tensor& a = graph.tensor(op.inputs[0]);
+      const Tensor& b = graph.tensor(op.inputs[1]);
       for (size_t i = 0; i < count; ++i) {
         const size_t batch = i / (m * width);
+        if (a.dtype == DType::kU16 && (b.dtype == DType::kU8 || b.dtype == DType::kS8)) {
+          std::vector<long double> left(k), right(k);
+          for (size_t j = 0; j < k; ++j) {
+            left[j] = IntegerOf(a, in[0][i / width * k + j], false);
+            right[j] = IntegerOf(b, in[1][(batch * k + j) * width + i % width], true);
+          }
+          out[i] =
+              CutSum(left, right, a.encoding.offset, 0.0L) * a.encoding.scale * b.encoding.scale;
+          continue;
+        }
         for (size_t j = 0; j < k; ++j) {
           out[i] += in[0][i / width * k + j] * in[1][(batch * k + j) * width + i % width];
         }
@@ -289,12 +338,28 @@ inline Reals Evaluate(const Graph& graph, const Op& op, const std::vector<Reals>
       break;
     }
     case OpType::kAdd:
-    case OpType::kMul:
+    case OpType::kMul: {
+      // A 16-bit sum multiplies both sides by ratios of 15 bits with one unit.
+      const Tensor& y = graph.tensor(op.outputs[0]);
+      long double a_gain = 1.0L, b_gain = 1.0L;
+      if (op.type == OpType::kAdd && y.dtype == DType::kU16) {
+        const long double a_ratio =
+            static_cast<long double>(graph.tensor(op.inputs[0]).encoding.scale) / y.encoding.scale;
+        const long double b_ratio =
+            static_cast<long double>(graph.tensor(op.inputs[1]).encoding.scale) / y.encoding.scale;
+        long double unit = 1.0L;
+        while (unit < 1e9L && std::nearbyint(std::max(a_ratio, b_ratio) * unit * 2) <= 32767) {
+          unit *= 2;
+        }
+        a_gain = std::nearbyint(a_ratio * unit) / unit / a_ratio;
+        b_gain = std::nearbyint(b_ratio * unit) / unit / b_ratio;
+      }
       for (size_t i = 0; i < count; ++i) {
         const long double b = in[1][index(position(i), graph.tensor(op.inputs[1]).shape)];
-        out[i] = op.type == OpType::kAdd ? in[0][i] + b : in[0][i] * b;
+        out[i] = op.type == OpType::kAdd ? a_gain * in[0][i] + b_gain * b : in[0][i] * b;
       }
       break;
+    }
     case OpType::kSilu:
       for (size_t i = 0; i < count; ++i) out[i] = in[0][i] / (1.0L + std::exp(-in[0][i]));
       break;
@@ -318,9 +383,16 @@ inline Reals Evaluate(const Graph& graph, const Op& op, const std::vector<Reals>
       for (size_t row = 0; row < count; row += width) {
         const auto begin = in[0].begin() + static_cast<ptrdiff_t>(row);
         const long double most = *std::max_element(begin, begin + static_cast<ptrdiff_t>(width));
+        // With 16 bits on both sides weights are cut to 15 bits.
+        const bool cut = graph.tensor(op.inputs[0]).dtype == DType::kU16 &&
+                         graph.tensor(op.outputs[0]).dtype == DType::kU16;
+        const auto weight = [&](size_t j) -> long double {
+          if (!cut) return std::exp(in[0][row + j] - most);
+          return std::floor(std::exp(static_cast<double>(in[0][row + j] - most)) * 32768.0);
+        };
         long double sum = 0.0L;
-        for (size_t j = 0; j < width; ++j) sum += std::exp(in[0][row + j] - most);
-        for (size_t j = 0; j < width; ++j) out[row + j] = std::exp(in[0][row + j] - most) / sum;
+        for (size_t j = 0; j < width; ++j) sum += weight(j);
+        for (size_t j = 0; j < width; ++j) out[row + j] = weight(j) / sum;
       }
       break;
     case OpType::kRotaryEmbedding: {

@@ -28,7 +28,7 @@ class Quantised {
                      IoProfile io = IoProfile::kSpillway)
       : tiny_(spec) {
     Result<TensorRanges> ranges =
-        Calibrate(*tiny_.decoder, tiny_.Windows({kContext, kContext, 30, 24}), &pool_, nullptr);
+        Calibrate(*tiny_.decoder, tiny_.Windows({kContext, kContext, 30, 24}), {}, &pool_, nullptr);
     EXPECT_TRUE(ranges.ok()) << ranges.status().ToString();
     Recipe recipe;
     recipe.kv = kv;
@@ -260,7 +260,7 @@ TEST(GraphQuantizerTest, WeightsThatAreNotFiniteAreAnError) {
     const TokenWindows windows = {std::vector<uint32_t>(16, 5)};
     test::TinyDecoder clean(model);
     ThreadPool pool(1);
-    Result<TensorRanges> ranges = Calibrate(*clean.decoder, windows, &pool, nullptr);
+    Result<TensorRanges> ranges = Calibrate(*clean.decoder, windows, {}, &pool, nullptr);
     ASSERT_TRUE(ranges.ok());
     std::memcpy(tensor->data.data() + tensor->data.size() - 8, &bad, sizeof(bad));
     test::TinyDecoder damaged(model);

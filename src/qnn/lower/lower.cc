@@ -146,8 +146,7 @@ class Lowering {
     sigmoid.name = op.name + ".sigmoid";
     SPILLWAY_ASSIGN_OR_RETURN(sigmoid.dtype, VendorType(x.dtype));
     sigmoid.dims = Uint32s(x.shape);
-    sigmoid.encoding =
-        TensorEncoding::PerTensor(1.0f / static_cast<float>(DTypeMax(x.dtype)), 0);
+    sigmoid.encoding = TensorEncoding::PerTensor(1.0f / static_cast<float>(DTypeMax(x.dtype)), 0);
     SPILLWAY_ASSIGN_OR_RETURN(const TensorId middle, out_->AddTensor(sigmoid));
     OpDesc first;
     first.name = op.name + ".sigmoid";
@@ -184,8 +183,7 @@ class Lowering {
     desc.type = "RmsNorm";
     desc.inputs = {ids_.at(op.inputs[0]), ids_.at(op.inputs[1]), beta_id};
     desc.outputs = {ids_.at(op.outputs[0])};
-    desc.params = {{"axes", TensorParam::Uint32({1}, axis)},
-                   {"epsilon", op.attributes.epsilon}};
+    desc.params = {{"axes", TensorParam::Uint32({1}, axis)}, {"epsilon", op.attributes.epsilon}};
     ++result_.nodes;
     return out_->AddNode(desc);
   }
