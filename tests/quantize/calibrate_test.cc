@@ -137,6 +137,21 @@ TEST_F(WindowsTest, TheBuiltInTextIsEnoughForTheDefault) {
   EXPECT_GT(std::count(DefaultCalibrationText().begin(), DefaultCalibrationText().end(), '\n'), 40);
 }
 
+TEST(RoundRangeUpTest, NineBitsAwayFromZero) {
+  EXPECT_EQ(RoundRangeUp(0.0f), 0.0f);
+  EXPECT_EQ(RoundRangeUp(1.0f), 1.0f);
+  EXPECT_EQ(RoundRangeUp(511.0f), 511.0f);
+  EXPECT_EQ(RoundRangeUp(512.5f), 514.0f);
+  EXPECT_EQ(RoundRangeUp(-512.5f), -514.0f);
+  EXPECT_EQ(RoundRangeUp(std::nextafter(1.0f, 2.0f)), 1.0f + 1.0f / 256);
+  for (const float limit : {1e-20f, 0.3f, -7.77f, 3e20f}) {
+    const float rounded = RoundRangeUp(limit);
+    EXPECT_GE(std::abs(rounded), std::abs(limit));
+    EXPECT_LE(std::abs(rounded), std::abs(limit) * (1.0f + 1.0f / 256));
+    EXPECT_EQ(RoundRangeUp(rounded), rounded);
+  }
+}
+
 // What Calibrate must give, one window at a time and one value at a time.
 TensorRanges NaiveRanges(test::TinyDecoder& tiny, const TokenWindows& windows) {
   ThreadPool pool(1);
