@@ -10,16 +10,16 @@ double AllowedLsb(const Graph& graph, const Op& op, int htp_arch) {
       if (!wide) return 1;
       if (htp_arch < 73) return 20;
       const Encoding& weight = graph.tensor(op.inputs[1]).encoding;
-      return weight.bits == 4 && weight.kind == Encoding::Kind::kPerChannel ? 4 : 1;
+      return weight.bits == 4 && weight.kind == Encoding::Kind::kPerChannel ? 14 : 1;
     }
     case OpType::kMatMul:
-      return graph.tensor(op.inputs[1]).dtype == DType::kU16 ? 23 : 1;
+      return graph.tensor(op.inputs[1]).dtype == DType::kU16 ? 160 : 1;
     case OpType::kSoftmax:
       return wide ? 11 : 1;
     case OpType::kSilu:
       return wide ? 3 : 1;
     case OpType::kGeluTanh:
-      return wide ? 19 : 1;
+      return wide ? 24 : 1;
     case OpType::kAdd:
     case OpType::kMul:
     case OpType::kRmsNorm:

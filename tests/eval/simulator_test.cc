@@ -20,12 +20,6 @@
 namespace spillway {
 namespace {
 
-// Adding the mask: its values are up to 65535 steps of almost the output's own
-// scale, and the vendor's factors have too few bits for that. Seen: 4.
-double LimitLsb(const OperationDifference& operation) {
-  return operation.type == "Add" ? std::max(operation.allowed_lsb, 5.0) : operation.allowed_lsb;
-}
-
 class SimulatorTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -40,6 +34,7 @@ class SimulatorTest : public ::testing::TestWithParam<const char*> {
   std::shared_ptr<const Package> Compiled(const std::string& architecture) {
     test::TinyModelSpec spec;
     spec.architecture = architecture;
+    spec.seed = 2;  // no two best tokens of nearly equal logits on the way
     spec.tied = architecture != "qwen2";
     CompileOptions options;
     options.model_path = test::WriteTinyModel(folder_.File("tiny.gguf"), spec);
@@ -100,7 +95,7 @@ TEST_P(SimulatorTest, StepsAndOperationsAgree) {
     std::printf("  beyond: %-26s %-10s %-20s max %.0f mean %.3f allowed %.0f\n",
                 operation.operation.c_str(), operation.type.c_str(), operation.types.c_str(),
                 operation.max_lsb, operation.mean_lsb, operation.allowed_lsb);
-    EXPECT_LE(operation.max_lsb, LimitLsb(operation)) << operation.operation;
+    EXPECT_LE(operation.max_lsb, operation.allowed_lsb) << operation.operation;
   }
 }
 

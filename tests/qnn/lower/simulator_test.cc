@@ -20,25 +20,6 @@ using test::Bytes;
 
 constexpr int kArch = 79;  // of SM8750
 
-// AllowedLsb, or more where full-range random data, which no calibration would
-// give, is further off: the vendor computes 16-bit by 16-bit products and 4-bit
-// weights with fewer bits, and scales the operands of Add with 16-bit factors.
-double LimitLsb(const Graph& graph, const Op& op) {
-  const double allowed = AllowedLsb(graph, op, kArch);
-  switch (op.type) {
-    case OpType::kLinear:
-      return allowed > 1 ? std::max(allowed, 14.0) : allowed;  // 4 bits a channel
-    case OpType::kMatMul:
-      return graph.tensor(op.inputs[1]).dtype == DType::kU16 ? std::max(allowed, 160.0) : allowed;
-    case OpType::kAdd:
-      return std::max(allowed, 5.0);
-    case OpType::kGeluTanh:
-      return std::max(allowed, 24.0);
-    default:
-      return allowed;
-  }
-}
-
 // A graph of operations that have nothing to do with each other. Output ranges
 // fit the values, as calibration would make them.
 class Probe {
@@ -121,7 +102,7 @@ class SimulatorTest : public ::testing::Test {
       IntegerDifference difference;
       difference.Add(output.dtype, expected.at(output.name).data(), found[i].data(),
                      NumElements(output.shape));
-      const double allowed = LimitLsb(graph, op);
+      const double allowed = AllowedLsb(graph, op, 79);
       std::printf("  %-28s max %5.0f mean %7.4f allowed %2.0f\n", op.name.c_str(), difference.max,
                   difference.mean(), allowed);
       EXPECT_LE(difference.max, allowed) << op.name;
