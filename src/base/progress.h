@@ -8,8 +8,10 @@
 #ifndef SPILLWAY_BASE_PROGRESS_H_
 #define SPILLWAY_BASE_PROGRESS_H_
 
+#include <functional>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 namespace spillway {
 
@@ -24,6 +26,19 @@ class Progress {
 
 // Calls `progress->Update` unless it is null.
 void ReportProgress(Progress* progress, std::string_view stage, double fraction);
+
+// Passes everything on to a function; an empty one is never called.
+class CallbackProgress : public Progress {
+ public:
+  using Callback = std::function<void(std::string_view stage, double fraction)>;
+  explicit CallbackProgress(Callback callback) : callback_(std::move(callback)) {}
+  void Update(std::string_view stage, double fraction) override {
+    if (callback_) callback_(stage, fraction);
+  }
+
+ private:
+  Callback callback_;
+};
 
 // The listener for a terminal. The destructor clears the line.
 std::unique_ptr<Progress> MakeTerminalProgress();

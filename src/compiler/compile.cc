@@ -39,17 +39,6 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-class CallbackProgress : public Progress {
- public:
-  explicit CallbackProgress(const ProgressCallback& callback) : callback_(callback) {}
-  void Update(std::string_view stage, double fraction) override {
-    if (callback_) callback_(stage, fraction);
-  }
-
- private:
-  const ProgressCallback& callback_;
-};
-
 // A folder that is no package is not ours to replace.
 Status CheckOutputFolder(const std::string& path) {
   if (path.empty()) return InvalidArgumentError("no output folder was given");

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/memory.h"
+#include "base/progress.h"
 #include "model/chat_template.h"
 #include "model/tokenizer.h"
 #include "package/package.h"
@@ -25,19 +26,6 @@ double SecondsSince(Clock::time_point start) {
 }
 
 double Rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
-
-// Passes Progress on to a callback.
-class CallbackProgress : public Progress {
- public:
-  explicit CallbackProgress(std::function<void(std::string_view, double)> callback)
-      : callback_(std::move(callback)) {}
-  void Update(std::string_view stage, double fraction) override {
-    if (callback_) callback_(stage, fraction);
-  }
-
- private:
-  std::function<void(std::string_view, double)> callback_;
-};
 
 Result<std::unique_ptr<ModelExecutor>> OpenExecutor(std::shared_ptr<const Package> package,
                                                     const SessionOptions& options) {
