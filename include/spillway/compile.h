@@ -36,7 +36,7 @@ struct CompileOptions {
   std::string recipe = "16a8w";
   uint32_t kv_bits = 8;          // 8 or 16
   std::string calib_text_path;   // empty: the built-in text
-  uint32_t calib_tokens = 2048;  // at most so many
+  uint32_t calib_tokens = 1024;  // at most so many
 
   // The leading tokens whose keys and values are computed in float and kept in the
   // cache as a constant: "auto" (the first token of the chat template when its

@@ -107,14 +107,15 @@ Tensor GraphQuantizer::QuantizeEmbedding(const std::string& name,
   return tensor;
 }
 
-// A constant vector or table of the activation type, its range its own.
+// A constant vector or table of the activation type. Its range is its own, rounded,
+// so that the tables of all context lengths have one encoding.
 Status GraphQuantizer::QuantizeVector(Tensor& tensor) {
   auto found = vectors_.find(tensor.data);
   if (found == vectors_.end()) {
     const std::vector<float> values = FloatValues(tensor);
     const auto [min, max] = std::minmax_element(values.begin(), values.end());
     QuantizedVector vector;
-    vector.encoding = AffineEncoding(recipe_.activation, *min, *max);
+    vector.encoding = AffineEncoding(recipe_.activation, RoundRangeUp(*min), RoundRangeUp(*max));
     vector.data = QuantizeToConstant(values, vector.encoding, recipe_.activation);
     found = vectors_.emplace(tensor.data, std::move(vector)).first;
   }
