@@ -26,7 +26,6 @@ Result<std::unique_ptr<ModelExecutor>> MakeFloatExecutor(std::shared_ptr<const M
 struct PerplexityOptions {
   uint32_t context_len = 128;  // tokens of a window
   uint32_t max_windows = 0;    // 0: all whole windows of the text
-  // Score the second half of each window (llama.cpp's protocol).
 };
 
 struct PerplexityResult {
@@ -39,7 +38,8 @@ struct PerplexityResult {
 
 // Cuts `tokens` into windows of `context_len`, feeds each to the executor from
 // an empty cache as in generation (chunks, then single tokens), and scores the
-// tokens of the second half: nll of token t given those before it. No BOS is
+// tokens of the second half (llama.cpp's protocol): nll of token t given those
+// before it. No BOS is
 // added. kInvalidArgument when there is no whole window.
 Result<PerplexityResult> MeasurePerplexity(ModelExecutor& executor,
                                            std::span<const uint32_t> tokens,
