@@ -12,6 +12,22 @@
 
 namespace spillway {
 
+// How the integers of a weight are chosen.
+enum class WeightMethod : uint8_t {
+  kRtn,   // round to nearest
+  kMse,   // the scale with the least squared error of the layer's output
+  kGptq,  // rounding that compensates the error of the columns before
+};
+
+// The integers that a weight gets: symmetric, signed.
+struct WeightScheme {
+  uint8_t bits = 8;    // 4 or 8
+  uint32_t block = 0;  // 0: per channel; 16, 32 or 64: LPBQ blocks of 4-bit values
+  WeightMethod method = WeightMethod::kRtn;
+
+  bool operator==(const WeightScheme&) const = default;
+};
+
 struct QuantizedMatrix {
   std::shared_ptr<const ConstantData> data;  // s8, kPackedN16K4
   Encoding encoding;                         // per channel, axis 0
