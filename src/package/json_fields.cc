@@ -113,6 +113,8 @@ void FieldReader::FailAt(std::string_view key, const json& found, std::string_vi
   if (status_.ok()) Fail(key, Shown(found), expected);
 }
 
+bool FieldReader::Has(std::string_view key) const { return object_.contains(std::string(key)); }
+
 const json* FieldReader::Find(std::string_view key) {
   if (!status_.ok()) return nullptr;
   const auto found = object_.find(std::string(key));

@@ -43,6 +43,10 @@ class FieldWriter {
   void FileName(std::string_view key, const std::string& value, bool may_be_empty);
   void Hash(std::string_view key, const std::string& value, bool may_be_empty);
   void Number(std::string_view key, uint64_t value, IntRange range);
+  // Always written; a reader keeps the value it has when there is none.
+  void OptionalNumber(std::string_view key, uint64_t value, IntRange range) {
+    Number(key, value, range);
+  }
   void Real(std::string_view key, float value, RealRange range);
   void Numbers(std::string_view key, const std::vector<uint32_t>& values, IntRange range,
                size_t max_count);
@@ -108,6 +112,10 @@ class FieldReader {
     uint64_t number = 0;
     if (ReadNumber(key, number, range)) value = static_cast<T>(number);
   }
+  template <typename T>
+  void OptionalNumber(std::string_view key, T& value, IntRange range) {
+    if (Has(key)) Number(key, value, range);
+  }
   void Real(std::string_view key, float& value, RealRange range);
   void Numbers(std::string_view key, std::vector<uint32_t>& values, IntRange range,
                size_t max_count);
@@ -165,6 +173,7 @@ class FieldReader {
     }
     Fail(key, text, expected);
   }
+  bool Has(std::string_view key) const;
   // The field, or nullptr after reporting that it is missing.
   const nlohmann::json* Find(std::string_view key);
   const nlohmann::json* FindObject(std::string_view key);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -97,6 +98,7 @@ void DescribeShard(Fields& fields, ShardInfo& shard) {
   fields.FileName("context_file", shard.context_file, true);
   fields.FileName("plain_file", shard.plain_file, true);
   fields.Number("spill_fill_bytes", shard.spill_fill_bytes, {0, kMaxBytes});
+  fields.OptionalNumber("max_spill_fill_bytes", shard.max_spill_fill_bytes, {0, kMaxBytes});
   fields.Number("context_bytes", shard.context_bytes, {0, kMaxBytes});
   fields.Number("weight_bytes", shard.weight_bytes, {0, kMaxBytes});
 }
@@ -174,6 +176,16 @@ void CheckGraphs(FieldReader& reader, const PackageManifest& manifest) {
   }
 }
 
+// Older manifests do not say it.
+void FillMaxSpillFill(PackageManifest& manifest) {
+  uint64_t largest = 0;
+  for (const ShardInfo& shard : manifest.shards) {
+    if (shard.max_spill_fill_bytes != 0) return;
+    largest = std::max(largest, shard.spill_fill_bytes);
+  }
+  for (ShardInfo& shard : manifest.shards) shard.max_spill_fill_bytes = largest;
+}
+
 void CheckShards(FieldReader& reader, const PackageManifest& manifest) {
   if (!reader.ok()) return;
   uint32_t next_layer = 0;
@@ -182,6 +194,13 @@ void CheckShards(FieldReader& reader, const PackageManifest& manifest) {
     if (shard.first_layer != next_layer) {
       reader.Fail(fmt::format("shards[{}].first_layer", i), std::to_string(shard.first_layer),
                   std::to_string(next_layer));
+    }
+    const uint64_t buffer = manifest.shards[0].max_spill_fill_bytes;
+    if (shard.max_spill_fill_bytes != buffer || shard.spill_fill_bytes > buffer) {
+      reader.Fail(fmt::format("shards[{}].max_spill_fill_bytes", i),
+                  std::to_string(shard.max_spill_fill_bytes),
+                  fmt::format("{} as in shard 0, and at least spill_fill_bytes {}", buffer,
+                              shard.spill_fill_bytes));
     }
     next_layer += shard.num_layers;
   }
@@ -244,6 +263,7 @@ Result<PackageManifest> ReadManifest(std::string_view text) {
   Status status;
   FieldReader reader(object, "", status);
   DescribeManifest(reader, manifest);
+  FillMaxSpillFill(manifest);
   CheckConfig(reader, manifest.config);
   CheckGraphs(reader, manifest);
   CheckShards(reader, manifest);

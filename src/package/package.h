@@ -46,6 +46,10 @@ struct ShardInfo {
   std::string context_file;  // empty when compiled without the vendor libraries
   std::string plain_file;    // empty unless asked for
   uint64_t spill_fill_bytes = 0;
+  // The largest spill_fill_bytes of all shards, the size of the buffer that their
+  // contexts share on the device; the same in all shards. A manifest without it
+  // reads as that maximum.
+  uint64_t max_spill_fill_bytes = 0;
   uint64_t context_bytes = 0;
   uint64_t weight_bytes = 0;  // of its graphs, shared ones once
 };
@@ -91,16 +95,22 @@ struct PackageManifest {
   static Result<PackageManifest> FromJson(std::string_view text, const std::string& path);
 };
 
+class GraphFileWriter;
+
 // Fills a package folder and puts it in place at once. Not thread-safe.
 class PackageWriter {
  public:
   static Result<PackageWriter> Create(const std::string& path);
 
-  // graphs[shard] = the shard's graphs, in order. Writes graphs.fb and
-  // weights.bin; a constant that several tensors share (same ConstantData) is
-  // stored once. `extra` are constants that no graph uses (an untied embedding).
-  Status AddGraphs(const std::vector<std::vector<std::shared_ptr<const Graph>>>& graphs,
-                   const std::vector<Tensor>& extra);
+  PackageWriter(PackageWriter&& other) noexcept;
+  ~PackageWriter();
+
+  // The graphs of the next shard, in order. Their constants are in weights.bin when
+  // this returns and need not stay in memory; equal ones are stored once.
+  Status AddShard(const std::vector<std::shared_ptr<const Graph>>& graphs);
+  // Once, after the last shard: completes graphs.fb and weights.bin. `extra` are
+  // constants that no graph uses (an untied embedding).
+  Status FinishGraphs(const std::vector<Tensor>& extra);
   Status AddTokenizer(const TokenizerData& data);
   Status AddFile(const std::string& name, std::string_view contents);
   // Where a child process may put a file named `name` of the package.
@@ -111,8 +121,9 @@ class PackageWriter {
   Status Commit(PackageManifest manifest);
 
  private:
-  explicit PackageWriter(AtomicFolder folder) : folder_(std::move(folder)) {}
+  PackageWriter(AtomicFolder folder, std::unique_ptr<GraphFileWriter> graphs);
   AtomicFolder folder_;
+  std::unique_ptr<GraphFileWriter> graphs_;  // writes into folder_; null when finished
 };
 
 struct OpenOptions {

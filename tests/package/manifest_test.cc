@@ -67,6 +67,32 @@ TEST(Manifest, RoundTripKeepsEveryField) {
   EXPECT_THAT(json, HasSubstr("\"rms_norm_eps\": 1e-05"));
 }
 
+TEST(Manifest, TheSharedSpillFillBufferIsTheLargestOfTheShards) {
+  PackageManifest manifest = SampleManifest();
+  manifest.shards[0].spill_fill_bytes = 4096;
+  manifest.shards[1].spill_fill_bytes = 8192;
+  for (ShardInfo& shard : manifest.shards) shard.max_spill_fill_bytes = 10000;
+  std::string json = manifest.ToJson();
+  EXPECT_EQ(PackageManifest::FromJson(json, "m")->shards[0].max_spill_fill_bytes, 10000u);
+  EXPECT_EQ(PackageManifest::FromJson(json, "m")->shards[1].max_spill_fill_bytes, 10000u);
+
+  // One shard's differs, and none is said.
+  const std::string field = "\"max_spill_fill_bytes\": 10000,";
+  std::string differs = json;
+  differs.replace(differs.find(field), field.size(), "\"max_spill_fill_bytes\": 20000,");
+  EXPECT_THAT(ErrorOf(differs), HasSubstr("shards[1].max_spill_fill_bytes: found 10000"));
+  for (size_t at = json.find(field); at != std::string::npos; at = json.find(field)) {
+    json.erase(at, field.size());
+  }
+  const Result<PackageManifest> old = PackageManifest::FromJson(json, "m");
+  ASSERT_TRUE(old.ok()) << old.status().ToString();
+  EXPECT_EQ(old->shards[0].max_spill_fill_bytes, 8192u);
+  EXPECT_EQ(old->shards[1].max_spill_fill_bytes, 8192u);
+
+  for (ShardInfo& shard : manifest.shards) shard.max_spill_fill_bytes = 5000;
+  EXPECT_THAT(ErrorOf(manifest.ToJson()), HasSubstr("at least spill_fill_bytes 8192"));
+}
+
 TEST(Manifest, NoVendorIsNull) {
   const std::string json = SampleManifest().ToJson();
   EXPECT_THAT(json, HasSubstr("\"vendor\": null"));

@@ -210,6 +210,7 @@ inline PackageManifest SampleManifest() {
   manifest.shards[0].spill_fill_bytes = 4096;
   manifest.shards[1].first_layer = 2;
   manifest.shards[1].num_layers = 1;
+  for (ShardInfo& shard : manifest.shards) shard.max_spill_fill_bytes = 4096;
   return manifest;
 }
 
