@@ -132,7 +132,8 @@ class Probe {
 Result<std::unique_ptr<ContextRunner>> LoadProbe(const Graph& graph, const Package& package,
                                                  const OperationOptions& options,
                                                  PackageWriter& writer, Progress* progress) {
-  SPILLWAY_RETURN_IF_ERROR(writer.AddGraphs({{std::make_shared<const Graph>(graph)}}, {}));
+  SPILLWAY_RETURN_IF_ERROR(writer.AddShard({std::make_shared<const Graph>(graph)}));
+  SPILLWAY_RETURN_IF_ERROR(writer.FinishGraphs({}));
   VendorJob job;
   job.folder = writer.PathOf("");
   job.output_path = writer.PathOf("probe.bin");

@@ -28,11 +28,20 @@ struct StoredGraphs {
   std::vector<Tensor> constants;
 };
 
-// Writes both files into `folder`. Constants are copied one after the other
-// from where they are, each ConstantData once; the same graphs give the same
-// bytes. kInvalidArgument names the graph and the tensor that cannot be stored.
-Status WriteGraphFiles(const std::string& folder, const ShardGraphs& graphs,
-                       const std::vector<Tensor>& extra);
+// Writes both files into a folder, shard by shard: what is added is on disk when the
+// call returns and need not stay in memory. Equal values are stored once; the
+// same calls give the same bytes. kInvalidArgument names the shard, graph and
+// tensor that cannot be stored. After an error, and without Finish(), there are
+// no files. Not thread-safe.
+class GraphFileWriter {
+ public:
+  static Result<std::unique_ptr<GraphFileWriter>> Create(const std::string& folder);
+  virtual ~GraphFileWriter() = default;
+  virtual Status AddShard(const std::vector<std::shared_ptr<const Graph>>& graphs) = 0;
+  // A constant that no graph uses.
+  virtual Status AddExtra(const Tensor& tensor) = 0;
+  virtual Status Finish() = 0;
+};
 
 // Reads both files. Constants are views into the mapped weights.bin and keep
 // the mapping alive; tensors with the same stored values have the same

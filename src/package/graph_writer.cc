@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "package/graph_codes.h"
 #include "package/graph_file.h"
 
@@ -16,48 +17,48 @@ namespace {
 
 using flatbuffers::Offset;
 
-bool SameValues(const ConstantData& a, const ConstantData& b) {
-  if (&a == &b) return true;
-  const auto x = a.bytes();
-  const auto y = b.bytes();
-  return a.layout() == b.layout() && x.size() == y.size() &&
-         std::memcmp(x.data(), y.data(), x.size()) == 0;
-}
+// What a stored constant is, without its values.
+struct Stored {
+  uint32_t index;
+  DType dtype;
+  Shape shape;
+  Encoding encoding;
+  uint32_t blob;
+};
 
-class GraphFileWriter {
+class Writer : public GraphFileWriter {
  public:
-  explicit GraphFileWriter(AtomicFile weights) : weights_(std::move(weights)) {}
+  Writer(std::string folder, AtomicFile weights)
+      : folder_(std::move(folder)), weights_(std::move(weights)) {}
 
-  Status AddShard(const std::vector<std::shared_ptr<const Graph>>& graphs);
-  // Stores the constant unless it is there already; its index in the table.
-  Result<uint32_t> AddConstant(const Tensor& tensor);
-  Status Finish(const std::string& folder);
+  Status AddShard(const std::vector<std::shared_ptr<const Graph>>& graphs) override;
+  Status AddExtra(const Tensor& tensor) override;
+  Status Finish() override;
 
  private:
-  struct Entry {
-    uint32_t index;
-    const Tensor* tensor;
-  };
-
   Result<Offset<fb::Graph>> AddGraph(const Graph& graph);
   Result<Offset<fb::Tensor>> AddTensor(const Tensor& tensor);
   Result<Offset<fb::Op>> AddOp(const Op& op);
+  // Stores the constant unless it is there already; its index in the table.
+  Result<uint32_t> AddConstant(const Tensor& tensor);
   Result<uint32_t> AddBlob(const ConstantData& data);
   Offset<fb::Encoding> AddEncoding(const Encoding& encoding);
   Offset<flatbuffers::Vector<uint32_t>> AddNumbers(const std::vector<uint32_t>& numbers) {
     return builder_.CreateVector(numbers);
   }
 
+  std::string folder_;
   AtomicFile weights_;
   flatbuffers::FlatBufferBuilder builder_;
   std::vector<fb::Blob> blobs_;
-  std::unordered_map<const ConstantData*, uint32_t> blob_of_;
+  // By the hash of the values: those of earlier shards are gone.
+  std::unordered_map<std::string, uint32_t> blob_of_;
   std::vector<Offset<fb::Constant>> constants_;
-  std::unordered_map<std::string_view, Entry> constant_of_;
+  std::unordered_map<std::string, Stored> constant_of_;
   std::vector<Offset<fb::Shard>> shards_;
 };
 
-Offset<fb::Encoding> GraphFileWriter::AddEncoding(const Encoding& encoding) {
+Offset<fb::Encoding> Writer::AddEncoding(const Encoding& encoding) {
   if (encoding.kind == Encoding::Kind::kNone) return 0;
   const auto channel_scales =
       encoding.channel_scales.empty() ? 0 : builder_.CreateVector(encoding.channel_scales);
@@ -68,40 +69,45 @@ Offset<fb::Encoding> GraphFileWriter::AddEncoding(const Encoding& encoding) {
                             encoding.block_size, block_scales);
 }
 
-Result<uint32_t> GraphFileWriter::AddBlob(const ConstantData& data) {
-  const auto [place, is_new] = blob_of_.emplace(&data, static_cast<uint32_t>(blobs_.size()));
+Result<uint32_t> Writer::AddBlob(const ConstantData& data) {
+  const auto layout = *CodeOf(kLayoutCodes, data.layout());
+  std::string key = HashBytes(data.bytes());
+  key += fmt::format(".{}.{}", data.bytes().size(), static_cast<int>(layout));
+  const auto [place, is_new] =
+      blob_of_.emplace(std::move(key), static_cast<uint32_t>(blobs_.size()));
   if (!is_new) return place->second;
   SPILLWAY_RETURN_IF_ERROR(weights_.Align(kWeightAlignment));
-  blobs_.emplace_back(weights_.size(), data.bytes().size(), *CodeOf(kLayoutCodes, data.layout()));
+  blobs_.emplace_back(weights_.size(), data.bytes().size(), layout);
   SPILLWAY_RETURN_IF_ERROR(weights_.Write(data.bytes()));
   return place->second;
 }
 
-Result<uint32_t> GraphFileWriter::AddConstant(const Tensor& tensor) {
+Result<uint32_t> Writer::AddConstant(const Tensor& tensor) {
   SPILLWAY_RETURN_IF_ERROR(CheckStoredTensor(tensor));
+  SPILLWAY_ASSIGN_OR_RETURN(const uint32_t blob, AddBlob(*tensor.data));
   const auto known = constant_of_.find(tensor.name);
   if (known != constant_of_.end()) {
-    const Tensor& first = *known->second.tensor;
+    const Stored& first = known->second;
     if (first.dtype != tensor.dtype || first.shape != tensor.shape ||
-        first.encoding != tensor.encoding || !SameValues(*first.data, *tensor.data)) {
+        first.encoding != tensor.encoding || first.blob != blob) {
       return InvalidArgumentError(fmt::format(
           "constant {} differs from another of that name; expected the same in every graph",
           tensor.name));
     }
-    return known->second.index;
+    return first.index;
   }
-  SPILLWAY_ASSIGN_OR_RETURN(const uint32_t blob, AddBlob(*tensor.data));
   const auto name = builder_.CreateString(tensor.name);
   const auto shape = AddNumbers(tensor.shape);
   const auto encoding = AddEncoding(tensor.encoding);
   const uint32_t index = static_cast<uint32_t>(constants_.size());
   constants_.push_back(
       fb::CreateConstant(builder_, name, *CodeOf(kTypeCodes, tensor.dtype), shape, encoding, blob));
-  constant_of_.emplace(tensor.name, Entry{index, &tensor});
+  constant_of_.emplace(tensor.name,
+                       Stored{index, tensor.dtype, tensor.shape, tensor.encoding, blob});
   return index;
 }
 
-Result<Offset<fb::Tensor>> GraphFileWriter::AddTensor(const Tensor& tensor) {
+Result<Offset<fb::Tensor>> Writer::AddTensor(const Tensor& tensor) {
   Offset<flatbuffers::String> encoding_of;
   if (tensor.role == TensorRole::kConstant) {
     SPILLWAY_ASSIGN_OR_RETURN(const uint32_t constant, AddConstant(tensor));
@@ -122,7 +128,7 @@ Result<Offset<fb::Tensor>> GraphFileWriter::AddTensor(const Tensor& tensor) {
   return stored.Finish();
 }
 
-Result<Offset<fb::Op>> GraphFileWriter::AddOp(const Op& op) {
+Result<Offset<fb::Op>> Writer::AddOp(const Op& op) {
   const std::optional<fb::OpCode> code = CodeOf(kOpCodes, op.type);
   if (!code) {
     return InternalError(fmt::format("operation {} ({}) has no code in the package format", op.name,
@@ -136,7 +142,7 @@ Result<Offset<fb::Op>> GraphFileWriter::AddOp(const Op& op) {
                       op.attributes.axis, ints);
 }
 
-Result<Offset<fb::Graph>> GraphFileWriter::AddGraph(const Graph& graph) {
+Result<Offset<fb::Graph>> Writer::AddGraph(const Graph& graph) {
   SPILLWAY_RETURN_IF_ERROR(graph.Validate());
   std::vector<Offset<fb::Tensor>> tensors;
   for (const Tensor& tensor : graph.tensors()) {
@@ -160,22 +166,37 @@ Result<Offset<fb::Graph>> GraphFileWriter::AddGraph(const Graph& graph) {
   return fb::CreateGraph(builder_, name, tensor_list, op_list, inputs, outputs);
 }
 
-Status GraphFileWriter::AddShard(const std::vector<std::shared_ptr<const Graph>>& graphs) {
+Status Writer::AddShard(const std::vector<std::shared_ptr<const Graph>>& graphs) {
+  const std::string context = fmt::format("shard {}", shards_.size());
+  if (graphs.empty()) {
+    return InvalidArgumentError(context + " has no graphs; expected at least one");
+  }
   std::vector<Offset<fb::Graph>> stored_graphs;
   std::unordered_set<std::string_view> names;
   for (const std::shared_ptr<const Graph>& graph : graphs) {
     if (!names.insert(graph->name()).second) {
-      return InvalidArgumentError(fmt::format("two graphs have the name {}", graph->name()));
+      return InvalidArgumentError(
+          fmt::format("{}: two graphs have the name {}", context, graph->name()));
     }
     Result<Offset<fb::Graph>> stored = AddGraph(*graph);
-    if (!stored.ok()) return stored.status().WithContext("graph " + graph->name());
+    if (!stored.ok()) {
+      return stored.status().WithContext(context + ": graph " + graph->name());
+    }
     stored_graphs.push_back(*stored);
   }
   shards_.push_back(fb::CreateShard(builder_, builder_.CreateVector(stored_graphs)));
   return OkStatus();
 }
 
-Status GraphFileWriter::Finish(const std::string& folder) {
+Status Writer::AddExtra(const Tensor& tensor) {
+  if (tensor.role != TensorRole::kConstant) {
+    return InvalidArgumentError("tensor " + tensor.name + " is not a constant; expected one");
+  }
+  return AddConstant(tensor).status();
+}
+
+Status Writer::Finish() {
+  if (shards_.empty()) return InvalidArgumentError("no shards to store; expected at least one");
   const auto blobs = builder_.CreateVectorOfStructs(blobs_);
   const auto constants = builder_.CreateVector(constants_);
   const auto shards = builder_.CreateVector(shards_);
@@ -183,32 +204,15 @@ Status GraphFileWriter::Finish(const std::string& folder) {
       builder_, fb::CreateGraphFile(builder_, kGraphFileVersion, blobs, constants, shards));
   SPILLWAY_RETURN_IF_ERROR(weights_.Commit());
   return WriteFileAtomically(
-      JoinPath(folder, kGraphsFile),
+      JoinPath(folder_, kGraphsFile),
       {reinterpret_cast<const char*>(builder_.GetBufferPointer()), builder_.GetSize()});
 }
 
 }  // namespace
 
-Status WriteGraphFiles(const std::string& folder, const ShardGraphs& graphs,
-                       const std::vector<Tensor>& extra) {
+Result<std::unique_ptr<GraphFileWriter>> GraphFileWriter::Create(const std::string& folder) {
   SPILLWAY_ASSIGN_OR_RETURN(AtomicFile weights, AtomicFile::Create(JoinPath(folder, kWeightsFile)));
-  GraphFileWriter writer(std::move(weights));
-  if (graphs.empty()) return InvalidArgumentError("no shards to store; expected at least one");
-  for (size_t shard = 0; shard < graphs.size(); ++shard) {
-    const std::string context = fmt::format("shard {}", shard);
-    if (graphs[shard].empty()) {
-      return InvalidArgumentError(context + " has no graphs; expected at least one");
-    }
-    SPILLWAY_RETURN_IF_ERROR(writer.AddShard(graphs[shard]).WithContext(context));
-  }
-  for (const Tensor& tensor : extra) {
-    if (tensor.role != TensorRole::kConstant) {
-      return InvalidArgumentError("tensor " + tensor.name + " is not a constant; expected one");
-    }
-    const Result<uint32_t> index = writer.AddConstant(tensor);
-    if (!index.ok()) return index.status();
-  }
-  return writer.Finish(folder);
+  return std::unique_ptr<GraphFileWriter>(new Writer(folder, std::move(weights)));
 }
 
 }  // namespace spillway

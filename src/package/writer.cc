@@ -37,11 +37,26 @@ Result<std::vector<PackageFile>> CollectFiles(const std::string& folder) {
 
 Result<PackageWriter> PackageWriter::Create(const std::string& path) {
   SPILLWAY_ASSIGN_OR_RETURN(AtomicFolder folder, AtomicFolder::Create(path));
-  return PackageWriter(std::move(folder));
+  SPILLWAY_ASSIGN_OR_RETURN(auto graphs, GraphFileWriter::Create(folder.staging_path()));
+  return PackageWriter(std::move(folder), std::move(graphs));
 }
 
-Status PackageWriter::AddGraphs(const ShardGraphs& graphs, const std::vector<Tensor>& extra) {
-  return WriteGraphFiles(folder_.staging_path(), graphs, extra);
+PackageWriter::PackageWriter(AtomicFolder folder, std::unique_ptr<GraphFileWriter> graphs)
+    : folder_(std::move(folder)), graphs_(std::move(graphs)) {}
+PackageWriter::PackageWriter(PackageWriter&& other) noexcept = default;
+PackageWriter::~PackageWriter() = default;
+
+Status PackageWriter::AddShard(const std::vector<std::shared_ptr<const Graph>>& graphs) {
+  if (graphs_ == nullptr) return FailedPreconditionError("the package's graphs are finished");
+  return graphs_->AddShard(graphs);
+}
+
+Status PackageWriter::FinishGraphs(const std::vector<Tensor>& extra) {
+  if (graphs_ == nullptr) return FailedPreconditionError("the package's graphs are finished");
+  for (const Tensor& tensor : extra) SPILLWAY_RETURN_IF_ERROR(graphs_->AddExtra(tensor));
+  SPILLWAY_RETURN_IF_ERROR(graphs_->Finish());
+  graphs_ = nullptr;
+  return OkStatus();
 }
 
 Status PackageWriter::AddTokenizer(const TokenizerData& data) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "package/graph_file.h"
 #include "package/package.h"
 
 namespace spillway::test {
@@ -226,14 +227,26 @@ inline TokenizerData SampleTokenizer() {
   return data;
 }
 
+// Writes graphs.fb and weights.bin into `folder`.
+inline Status WriteGraphFiles(const std::string& folder, const ShardGraphs& shards,
+                              const std::vector<Tensor>& extra) {
+  SPILLWAY_ASSIGN_OR_RETURN(const auto writer, GraphFileWriter::Create(folder));
+  for (const auto& shard : shards) SPILLWAY_RETURN_IF_ERROR(writer->AddShard(shard));
+  for (const Tensor& tensor : extra) SPILLWAY_RETURN_IF_ERROR(writer->AddExtra(tensor));
+  return writer->Finish();
+}
+
 // Fills a writer with the sample; Commit is left to the caller.
 inline void FillSample(PackageWriter& writer, const std::string& context = "the context binary") {
   const SampleConstants constants;
   const Tensor extra =
       ConstantTensor("spare", DType::kS8, {kVocab, kHidden}, Pattern(kVocab * kHidden, 90),
                      Encoding::PerChannel(8, 0, Scales(kVocab, 0.1f)));
-  const Status graphs = writer.AddGraphs(SampleShards(constants), {extra});
-  ASSERT_TRUE(graphs.ok()) << graphs.ToString();
+  for (const auto& shard : SampleShards(constants)) {
+    const Status added = writer.AddShard(shard);
+    ASSERT_TRUE(added.ok()) << added.ToString();
+  }
+  ASSERT_TRUE(writer.FinishGraphs({extra}).ok());
   ASSERT_TRUE(writer.AddTokenizer(SampleTokenizer()).ok());
   ASSERT_TRUE(writer.AddFile("context_0.bin", context).ok());
   ASSERT_TRUE(writer.AddFile("report.json", "{}").ok());
