@@ -84,17 +84,18 @@ Result<Range> GraphQuantizer::RangeOf(const std::string& name) const {
 }
 
 const QuantizedMatrix& GraphQuantizer::Matrix(const std::shared_ptr<const ConstantData>& data,
-                                              uint32_t rows, uint32_t cols) {
+                                              uint32_t rows, uint32_t cols,
+                                              const WeightScheme& scheme) {
   const auto found = matrices_.find(data);
   if (found != matrices_.end()) return found->second;
-  return matrices_.emplace(data, QuantizeMatrix(*data, rows, cols, recipe_.weight_bits, pool_))
+  return matrices_.emplace(data, QuantizeMatrix(*data, rows, cols, scheme.bits, pool_))
       .first->second;
 }
 
 Tensor GraphQuantizer::QuantizeEmbedding(const std::string& name,
                                          const std::shared_ptr<const ConstantData>& data,
                                          uint32_t rows, uint32_t cols) {
-  const QuantizedMatrix& matrix = Matrix(data, rows, cols);
+  const QuantizedMatrix& matrix = Matrix(data, rows, cols, recipe_.embedding);
   if (bad_.ok()) bad_ = CheckFinite(name, matrix);
   ranges_[kHiddenInputName] = {matrix.min, matrix.max};
   Tensor tensor;
@@ -115,11 +116,12 @@ Status GraphQuantizer::QuantizeVector(Tensor& tensor) {
     const std::vector<float> values = FloatValues(tensor);
     const auto [min, max] = std::minmax_element(values.begin(), values.end());
     QuantizedVector vector;
-    vector.encoding = AffineEncoding(recipe_.activation, RoundRangeUp(*min), RoundRangeUp(*max));
-    vector.data = QuantizeToConstant(values, vector.encoding, recipe_.activation);
+    vector.encoding =
+        AffineEncoding(recipe_.activation.dtype, RoundRangeUp(*min), RoundRangeUp(*max));
+    vector.data = QuantizeToConstant(values, vector.encoding, recipe_.activation.dtype);
     found = vectors_.emplace(tensor.data, std::move(vector)).first;
   }
-  tensor.dtype = recipe_.activation;
+  tensor.dtype = recipe_.activation.dtype;
   tensor.data = found->second.data;
   tensor.encoding = found->second.encoding;
   return OkStatus();
@@ -161,7 +163,8 @@ Status GraphQuantizer::QuantizeConstants(const Op& op, Graph& graph) {
     Tensor& tensor = graph.mutable_tensor(op.inputs[i]);
     if (tensor.role != TensorRole::kConstant || tensor.dtype != DType::kF32) continue;
     if (op.type == OpType::kLinear && i == 1) {
-      const QuantizedMatrix& matrix = Matrix(tensor.data, tensor.shape[0], tensor.shape[1]);
+      const QuantizedMatrix& matrix =
+          Matrix(tensor.data, tensor.shape[0], tensor.shape[1], recipe_.WeightOf(op.name));
       SPILLWAY_RETURN_IF_ERROR(CheckFinite(tensor.name, matrix));
       tensor.dtype = DType::kS8;
       tensor.data = matrix.data;
@@ -185,7 +188,7 @@ Status GraphQuantizer::QuantizeInputs(Graph& graph) {
       continue;
     }
     const bool cache = !tensor.encoding_of.empty();
-    tensor.dtype = cache ? recipe_.kv : recipe_.activation;
+    tensor.dtype = cache ? recipe_.kv : recipe_.activation.dtype;
     SPILLWAY_ASSIGN_OR_RETURN(const Range range, RangeOf(cache ? tensor.encoding_of : tensor.name));
     tensor.encoding = cache ? CacheEncoding(tensor.dtype, range)
                             : AffineEncoding(tensor.dtype, range.min, range.max);
@@ -200,11 +203,11 @@ Result<Encoding> GraphQuantizer::OutputEncoding(const Graph& graph, const Op& op
   if (op.type == OpType::kSoftmax) return Encoding::PerTensor(DType::kU16, 1.0f / 65535.0f, 0);
   if (op.type == OpType::kAdd && FeedsSoftmax(graph, op.outputs[0])) {
     SPILLWAY_ASSIGN_OR_RETURN(const Range scores, RangeOf(graph.tensor(op.inputs[0]).name));
-    return AffineEncoding(recipe_.activation, scores.min - kHiddenMargin, scores.max);
+    return AffineEncoding(recipe_.activation.dtype, scores.min - kHiddenMargin, scores.max);
   }
   SPILLWAY_ASSIGN_OR_RETURN(const Range range, RangeOf(output.name));
   if (EndsWithCached(output.name)) return CacheEncoding(recipe_.kv, range);
-  return AffineEncoding(recipe_.activation, range.min, range.max);
+  return AffineEncoding(recipe_.activation.dtype, range.min, range.max);
 }
 
 Result<std::vector<Tensor>> GraphQuantizer::QuantizePrefix(const FloatPrefix& prefix,
@@ -240,7 +243,7 @@ Result<Graph> GraphQuantizer::Quantize(const Graph& graph) {
     Tensor& output = quantized.mutable_tensor(op.outputs[0]);
     output.dtype = KeepsEncoding(op.type)        ? quantized.tensor(op.inputs[0]).dtype
                    : EndsWithCached(output.name) ? recipe_.kv
-                                                 : recipe_.activation;
+                                                 : recipe_.activation.dtype;
     output.encoding = std::move(encoding);
   }
   SPILLWAY_RETURN_IF_ERROR(quantized.Validate());

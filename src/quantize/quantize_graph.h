@@ -45,7 +45,7 @@ class GraphQuantizer {
 
  private:
   const QuantizedMatrix& Matrix(const std::shared_ptr<const ConstantData>& data, uint32_t rows,
-                                uint32_t cols);
+                                uint32_t cols, const WeightScheme& scheme);
   Result<Encoding> OutputEncoding(const Graph& graph, const Op& op, const Graph& quantized) const;
   Status QuantizeConstants(const Op& op, Graph& graph);
   Status QuantizeBias(const Op& op, Graph& graph);

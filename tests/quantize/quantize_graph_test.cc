@@ -348,15 +348,5 @@ TEST(QuantizedLogitsTest, TokenIdProfile) {
   EXPECT_GE(SqnrDb(AllLogits(*floats, tokens, 20), AllLogits(*integers, tokens, 20)), 20.0);
 }
 
-TEST(RecipeTest, Names) {
-  const Result<Recipe> recipe = FindRecipe("16a8w");
-  ASSERT_TRUE(recipe.ok());
-  EXPECT_EQ(recipe->activation, DType::kU16);
-  EXPECT_EQ(recipe->weight_bits, 8);
-  const Result<Recipe> unknown = FindRecipe("8a8w");
-  ASSERT_FALSE(unknown.ok());
-  EXPECT_THAT(unknown.status().message(), AllOf(HasSubstr("'8a8w'"), HasSubstr("known: 16a8w")));
-}
-
 }  // namespace
 }  // namespace spillway
