@@ -42,6 +42,7 @@ class CompileCommand : public Command {
 
   CompileOptions options_;
   std::string htp_ = "auto";
+  bool slc_allocator_ = false;
   bool weight_sharing_ = false;
   CLI::Option* weight_sharing_given_ = nullptr;
   bool dry_run_ = false;
@@ -115,7 +116,7 @@ void CompileCommand::AddHtpOptions(CLI::App& app) {
   app.add_option("--soc", options_.htp.soc, "The chip, by name or the vendor's number")
       ->capture_default_str()
       ->group(group);
-  app.add_flag("--slc-allocator", options_.htp.slc_allocator,
+  app.add_flag("--slc-allocator", slc_allocator_,
                "Keep transfers in the system-level cache: --slc-allocator or =on; =off (default)")
       ->group(group);
   weight_sharing_given_ =
@@ -166,6 +167,7 @@ Status CompileCommand::CheckArguments() const {
 
 Status CompileCommand::Run(Console& console) {
   options_.htp_build = kHtpBuilds.at(htp_);
+  options_.htp.slc_allocator = slc_allocator_ ? SlcAllocator::kOn : SlcAllocator::kOff;
   if (weight_sharing_given_->count() > 0) options_.htp.weight_sharing = weight_sharing_;
   SPILLWAY_RETURN_IF_ERROR(CheckArguments());
   if (dry_run_) {

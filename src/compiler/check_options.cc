@@ -41,23 +41,12 @@ Status CheckLengths(const CompileOptions& options) {
 
 }  // namespace
 
-qnn::htp::HtpOptions ToVendorOptions(const HtpOptions& options) {
-  qnn::htp::HtpOptions vendor;
-  vendor.soc = options.soc;
-  vendor.optimization_level = options.optimization_level;
-  vendor.vtcm_mb = options.vtcm_mb;
-  vendor.hvx_threads = options.hvx_threads;
-  vendor.slc_allocator = options.slc_allocator;
-  vendor.weight_sharing = options.weight_sharing.value_or(false);
-  return vendor;
-}
-
 Result<CheckedOptions> CheckCompileOptions(const CompileOptions& options) {
   if (options.model_path.empty()) return InvalidArgumentError("no model file was given");
   SPILLWAY_RETURN_IF_ERROR(CheckLengths(options));
   SPILLWAY_RETURN_IF_ERROR(FindRecipe(options.recipe).status());
   CheckedOptions checked;
-  SPILLWAY_ASSIGN_OR_RETURN(checked.soc, qnn::htp::CheckOptions(ToVendorOptions(options.htp)));
+  SPILLWAY_ASSIGN_OR_RETURN(checked.soc, qnn::htp::CheckOptions(options.htp));
   const std::optional<IoProfile> io = ParseIoProfile(options.io_profile);
   if (!io) {
     return InvalidArgumentError(

@@ -20,9 +20,6 @@ struct CheckedOptions {
   IoProfile io = IoProfile::kSpillway;
 };
 
-// The public options in the vendor layer's terms.
-qnn::htp::HtpOptions ToVendorOptions(const HtpOptions& options);
-
 // kInvalidArgument (kNotFound for a SoC) names the option, its value and what is
 // allowed.
 Result<CheckedOptions> CheckCompileOptions(const CompileOptions& options);

@@ -16,12 +16,12 @@
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "compiler/check_options.h"
-#include "compiler/htp_options_json.h"
 #include "compiler/vendor_job.h"
 #include "decoder/decoder.h"
 #include "graph/legalize.h"
 #include "package/package.h"
 #include "qnn/api/library.h"
+#include "qnn/htp/options_json.h"
 #include "quantize/calibrate.h"
 #include "quantize/quantize_graph.h"
 
@@ -272,11 +272,11 @@ class Compilation {
       info.plain_file = fmt::format("plain_{}.bin", shard);
       job.output_path = writer.PathOf(info.plain_file);
       job.htp.weight_sharing = false;
-      job.htp.slc_allocator = false;
+      job.htp.slc_allocator = SlcAllocator::kOff;
       SPILLWAY_RETURN_IF_ERROR(RunJob(job, fmt::format("simulator context {}", shard)).status());
     }
     manifest_.weight_sharing = sharing;
-    manifest_.slc_allocator = options_.htp.slc_allocator;
+    manifest_.slc_allocator = options_.htp.slc_allocator == SlcAllocator::kOn;
     report_.vendor_s = vendor.Seconds();
     return OkStatus();
   }
@@ -302,7 +302,7 @@ class Compilation {
     manifest_.io_profile = IoProfileName(checked_.io);
     manifest_.mode = options_.mode;
     manifest_.soc = report_.soc;
-    manifest_.htp_options_json = HtpOptionsToJson(options_.htp);
+    manifest_.htp_options_json = qnn::htp::HtpOptionsToJson(options_.htp);
     report_.package_path = options_.output_path;
     report_.peak_rss_bytes = std::max(memory_.peak_bytes(), PeakRssBytes());
     SPILLWAY_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(writer.PathOf("")));

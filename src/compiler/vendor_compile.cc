@@ -43,7 +43,7 @@ void AddLogFacts(const qnn::GraphLogFacts& facts, GraphReport& report) {
 class VendorCompile {
  public:
   VendorCompile(const VendorJob& job, const VendorEvents& events)
-      : job_(job), events_(events), options_(ToVendorOptions(job.htp)) {}
+      : job_(job), events_(events), options_(job.htp) {}
 
   Result<VendorResult> Run() {
     const auto start = std::chrono::steady_clock::now();
@@ -62,6 +62,9 @@ class VendorCompile {
 
  private:
   Status Start() {
+    if (options_.slc_allocator == SlcAllocator::kAuto) {
+      return InternalError("a compile job must say whether the SLC allocator is on or off");
+    }
     Progress("load the vendor library", -1.0);
     SPILLWAY_ASSIGN_OR_RETURN(auto library, qnn::Library::Load(job_.qnn_lib_dir));
     SPILLWAY_ASSIGN_OR_RETURN(system_, qnn::SystemLibrary::Load(job_.qnn_lib_dir));
@@ -70,7 +73,8 @@ class VendorCompile {
     result_.backend_api = qnn::VersionText(library->version().backend);
     SPILLWAY_ASSIGN_OR_RETURN(soc_, qnn::htp::CheckOptions(options_));
     SPILLWAY_ASSIGN_OR_RETURN(
-        log_, qnn::VendorLog::Create(library, static_cast<qnn::abi::LogLevel>(options_.log_level),
+        log_, qnn::VendorLog::Create(library,
+                                     qnn::htp::ToVendor(options_.log_level, qnn::abi::kLogVerbose),
                                      [this](qnn::abi::LogLevel level, std::string_view line) {
                                        if (events_.log) events_.log(FromVendorLevel(level), line);
                                      }));
@@ -158,7 +162,7 @@ class VendorCompile {
 
   const VendorJob& job_;
   const VendorEvents& events_;
-  qnn::htp::HtpOptions options_;
+  const HtpOptions& options_;
   const qnn::htp::Soc* soc_ = nullptr;
   uint32_t profile_level_ = 0;
   std::shared_ptr<const qnn::SystemLibrary> system_;

@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "compiler/htp_options_json.h"
 #include "compiler/vendor_job.h"
+#include "qnn/htp/options_json.h"
 
 namespace spillway {
 namespace {
@@ -67,7 +67,7 @@ std::string VendorJob::ToJson() const {
                    {"shard", shard},
                    {"output", output_path},
                    {"qnn_lib_dir", qnn_lib_dir},
-                   {"htp", Json::parse(HtpOptionsToJson(htp))}});
+                   {"htp", Json::parse(qnn::htp::HtpOptionsToJson(htp))}});
 }
 
 Result<VendorJob> VendorJob::FromJson(std::string_view text) {
@@ -77,7 +77,7 @@ Result<VendorJob> VendorJob::FromJson(std::string_view text) {
     job.shard = json.at("shard");
     job.output_path = json.at("output");
     job.qnn_lib_dir = json.at("qnn_lib_dir");
-    SPILLWAY_ASSIGN_OR_RETURN(job.htp, HtpOptionsFromJson(json.at("htp").dump()));
+    SPILLWAY_ASSIGN_OR_RETURN(job.htp, qnn::htp::HtpOptionsFromJson(json.at("htp").dump()));
     return job;
   });
 }

@@ -90,7 +90,7 @@ class InProcessContextRunner : public ContextRunner {
     qnn::DeviceConfigs device_configs;
     if (kIsSimulator && !options.soc.empty()) {
       SPILLWAY_ASSIGN_OR_RETURN(const qnn::htp::Soc* soc, qnn::htp::FindSoc(options.soc));
-      device_configs = qnn::htp::MakeDeviceConfigs(*soc, qnn::htp::PdSession::kUnsigned,
+      device_configs = qnn::htp::MakeDeviceConfigs(*soc, PdSession::kUnsigned,
                                                    library->version().backend);
     }
     SPILLWAY_ASSIGN_OR_RETURN(auto device, qnn::Device::Create(log, std::move(device_configs)));

@@ -58,7 +58,7 @@ TEST(CheckOptionsTest, EachWrongOptionIsNamedWithWhatIsAllowed) {
        {"unknown SoC 'SM1'", "SM8650", "SM8750", "SM8850"}},
       {[](CompileOptions& o) { o.htp.optimization_level = 4; },
        kInvalid,
-       {"optimization_level is 4", "0 to 3"}},
+       {"optimization_level is 4", "1 to 3"}},
       {[](CompileOptions& o) { o.htp.vtcm_mb = 9; }, kInvalid, {"vtcm_mb is 9", "to 8"}},
       {[](CompileOptions& o) { o.htp.hvx_threads = 17; }, kInvalid, {"hvx_threads is 17", "16"}},
       {[](CompileOptions& o) { o.htp.soc = "122"; }, StatusCode::kUnsupported, {"cannot prepare"}},
@@ -70,26 +70,6 @@ TEST(CheckOptionsTest, EachWrongOptionIsNamedWithWhatIsAllowed) {
     EXPECT_EQ(status.code(), one.code) << status.ToString();
     for (const char* part : one.parts) EXPECT_THAT(status.message(), HasSubstr(part));
   }
-}
-
-TEST(CheckOptionsTest, VendorOptionsAreTheSame) {
-  HtpOptions options;
-  options.soc = "SM8650";
-  options.optimization_level = 2;
-  options.vtcm_mb = 4;
-  options.hvx_threads = 3;
-  qnn::htp::HtpOptions vendor = ToVendorOptions(options);
-  EXPECT_EQ(vendor.soc, "SM8650");
-  EXPECT_EQ(vendor.optimization_level, 2u);
-  EXPECT_EQ(vendor.vtcm_mb, 4u);
-  EXPECT_EQ(vendor.hvx_threads, 3u);
-  EXPECT_FALSE(vendor.slc_allocator);
-  EXPECT_FALSE(vendor.weight_sharing);
-  options.slc_allocator = true;
-  options.weight_sharing = true;
-  vendor = ToVendorOptions(options);
-  EXPECT_TRUE(vendor.slc_allocator);
-  EXPECT_TRUE(vendor.weight_sharing);
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ TEST_F(FakeVendorTest, SlcReachesTheVendor) {
   EXPECT_THAT(lines, Contains(HasSubstr(kSlcOff)).Times(2));
   EXPECT_THAT(lines, Contains(HasSubstr(kSlc)).Times(2));
 
-  options_.htp.slc_allocator = true;
+  options_.htp.slc_allocator = SlcAllocator::kOn;
   const auto package = CompileAndOpen();
   ASSERT_TRUE(package);
   EXPECT_TRUE(package->manifest().slc_allocator);
@@ -145,7 +145,7 @@ TEST_F(FakeVendorTest, WeightSharingFollowsTheNumberOfGraphs) {
 
 TEST_F(FakeVendorTest, TheSimulatorsContextHasNeitherSharingNorSlc) {
   options_.with_simulator = true;
-  options_.htp.slc_allocator = true;
+  options_.htp.slc_allocator = SlcAllocator::kOn;
   const auto package = CompileAndOpen();
   ASSERT_TRUE(package);
   EXPECT_EQ(package->manifest().shards[0].plain_file, "plain_0.bin");

@@ -55,7 +55,7 @@ class RealVendorTest : public test::TinyCompileTest {
 
 TEST_F(RealVendorTest, BothGraphsWithSharedWeightsAndSlc) {
   options_.htp_build = HtpBuild::kOn;
-  options_.htp.slc_allocator = true;
+  options_.htp.slc_allocator = SlcAllocator::kOn;
   const auto package = CompileAndOpen();
   ASSERT_TRUE(package);
   EXPECT_TRUE(package->manifest().weight_sharing);
@@ -114,7 +114,7 @@ TEST_F(RealVendorTest, SlcOptionInTheVendorsLog) {
     return Contains(AllOf(HasSubstr(graph), HasSubstr("slc_allocate = " + std::to_string(value))));
   };
   for (const std::optional<bool> slc : {std::optional<bool>(), {true}, {false}}) {
-    if (slc) htp.slc_allocator = *slc;
+    if (slc) htp.slc_allocator = *slc ? SlcAllocator::kOn : SlcAllocator::kOff;
     const std::vector<std::string> lines = SlcLines(options_.output_path, htp);
     const int expected = slc.value_or(false) ? 1 : 0;
     for (const char* graph : {kPrefillGraphName, kDecodeGraphName}) {
@@ -158,10 +158,11 @@ TEST_F(RealVendorTest, SpillFillOfAGraphThatSpills) {
   ASSERT_TRUE(graph.Validate().ok()) << graph.Validate().ToString();
   auto writer = PackageWriter::Create(folder_.File("pkg"));
   ASSERT_TRUE(writer.ok());
-  ASSERT_TRUE(writer->AddGraphs({{std::make_shared<const Graph>(graph)}}, {}).ok());
+  ASSERT_TRUE(writer->AddShard({std::make_shared<const Graph>(graph)}).ok());
+  ASSERT_TRUE(writer->FinishGraphs({}).ok());
   HtpOptions htp;
   htp.vtcm_mb = 1;
-  htp.slc_allocator = true;
+  htp.slc_allocator = SlcAllocator::kOn;
   VendorResult result;
   EXPECT_THAT(SlcLines(writer->PathOf(""), htp, &result), Contains(HasSubstr("slc_allocate = 1")));
   ASSERT_THAT(result.shard.graphs, SizeIs(1));

@@ -6,49 +6,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "compiler/htp_options_json.h"
-
 namespace spillway {
 namespace {
 
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
-
-TEST(HtpOptionsJsonTest, RoundTrip) {
-  HtpOptions options;
-  options.soc = "SM8650";
-  options.optimization_level = 1;
-  options.vtcm_mb = 4;
-  options.hvx_threads = 2;
-  options.slc_allocator = true;
-  for (const std::optional<bool> sharing : {std::optional<bool>(), {true}, {false}}) {
-    options.weight_sharing = sharing;
-    const Result<HtpOptions> back = HtpOptionsFromJson(HtpOptionsToJson(options));
-    ASSERT_TRUE(back.ok()) << back.status().ToString();
-    EXPECT_EQ(back->soc, "SM8650");
-    EXPECT_EQ(back->optimization_level, 1u);
-    EXPECT_EQ(back->vtcm_mb, 4u);
-    EXPECT_EQ(back->hvx_threads, 2u);
-    EXPECT_TRUE(back->slc_allocator);
-    EXPECT_EQ(back->weight_sharing, sharing);
-  }
-}
-
-TEST(HtpOptionsJsonTest, DamageNamesTheField) {
-  EXPECT_EQ(HtpOptionsFromJson("[").status().code(), StatusCode::kCorruptData);
-  EXPECT_EQ(HtpOptionsFromJson("3").status().code(), StatusCode::kCorruptData);
-  for (const char* field :
-       {"soc", "optimization_level", "vtcm_mb", "hvx_threads", "slc_allocator"}) {
-    Json json = Json::parse(HtpOptionsToJson({}));
-    json.erase(field);
-    const Status status = HtpOptionsFromJson(json.dump()).status();
-    EXPECT_EQ(status.code(), StatusCode::kCorruptData);
-    EXPECT_THAT(status.message(), HasSubstr(field));
-  }
-  Json json = Json::parse(HtpOptionsToJson({}));
-  json["slc_allocator"] = "on";
-  EXPECT_THAT(HtpOptionsFromJson(json.dump()).status().message(), HasSubstr("string"));
-}
 
 TEST(VendorJobTest, RoundTrip) {
   VendorJob job;

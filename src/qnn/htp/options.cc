@@ -10,23 +10,6 @@
 namespace spillway::qnn::htp {
 namespace {
 
-struct ModeName {
-  PerformanceMode mode;
-  std::string_view name;
-};
-constexpr ModeName kModes[] = {
-    {PerformanceMode::kDefault, "default"},
-    {PerformanceMode::kBurst, "burst"},
-    {PerformanceMode::kSustainedHighPerformance, "sustained_high_performance"},
-    {PerformanceMode::kHighPerformance, "high_performance"},
-    {PerformanceMode::kBalanced, "balanced"},
-    {PerformanceMode::kLowBalanced, "low_balanced"},
-    {PerformanceMode::kHighPowerSaver, "high_power_saver"},
-    {PerformanceMode::kPowerSaver, "power_saver"},
-    {PerformanceMode::kLowPowerSaver, "low_power_saver"},
-    {PerformanceMode::kExtremePowerSaver, "extreme_power_saver"},
-};
-
 Status OutOfRange(std::string_view name, uint64_t value, std::string_view allowed) {
   return InvalidArgumentError(
       fmt::format("HTP option {} is {}, expected {}", name, value, allowed));
@@ -93,40 +76,44 @@ void AddOptimization(GraphConfigs& configs, abi::HtpOptimization type, float val
 
 }  // namespace
 
-std::string_view PerformanceModeName(PerformanceMode mode) {
-  for (const ModeName& one : kModes) {
-    if (one.mode == mode) return one.name;
+uint32_t ToVendor(ProfileLevel level) {
+  switch (level) {
+    case ProfileLevel::kOff:
+      return 0;
+    case ProfileLevel::kBasic:
+      return abi::kProfileBasic;
+    case ProfileLevel::kDetailed:
+      return abi::kProfileDetailed;
+    case ProfileLevel::kLinting:
+      return abi::kProfileHtpLinting;
   }
-  return "unknown";
+  return 0;
 }
 
-Result<PerformanceMode> ParsePerformanceMode(std::string_view name) {
-  std::string known;
-  for (const ModeName& one : kModes) {
-    if (one.name == name) return one.mode;
-    known += known.empty() ? "" : ", ";
-    known += one.name;
+abi::Priority ToVendor(GraphPriority priority) {
+  switch (priority) {
+    case GraphPriority::kLow:
+      return abi::kPriorityLow;
+    case GraphPriority::kNormal:
+      return abi::kPriorityNormal;
+    case GraphPriority::kNormalHigh:
+      return abi::kPriorityNormalHigh;
+    case GraphPriority::kHigh:
+      return abi::kPriorityHigh;
   }
-  return InvalidArgumentError(
-      fmt::format("unknown performance mode '{}', expected one of {}", name, known));
+  return abi::kPriorityNormal;
 }
 
-std::string_view PrecisionName(Precision precision) {
-  return precision == Precision::kFp16 ? "fp16" : "quantized";
-}
-
-Result<Precision> ParsePrecision(std::string_view name) {
-  if (name == "quantized") return Precision::kQuantized;
-  if (name == "fp16") return Precision::kFp16;
-  return InvalidArgumentError(
-      fmt::format("unknown precision '{}', expected quantized or fp16", name));
+abi::LogLevel ToVendor(VendorLogLevel level, abi::LogLevel automatic) {
+  // Both count from errors (1) to debug (5).
+  return level == VendorLogLevel::kAuto ? automatic : static_cast<abi::LogLevel>(level);
 }
 
 Result<const Soc*> CheckOptions(const HtpOptions& options) {
   SPILLWAY_ASSIGN_OR_RETURN(const Soc* soc, FindSoc(options.soc));
   SPILLWAY_RETURN_IF_ERROR(CheckAgainstSoc(options, *soc));
-  if (options.optimization_level > 3) {
-    return OutOfRange("optimization_level", options.optimization_level, "0 to 3");
+  if (options.optimization_level < 1 || options.optimization_level > 3) {
+    return OutOfRange("optimization_level", options.optimization_level, "1 to 3");
   }
   if (options.hvx_threads > kMostHvxThreads) {
     return OutOfRange("hvx_threads", options.hvx_threads,
@@ -136,18 +123,10 @@ Result<const Soc*> CheckOptions(const HtpOptions& options) {
     return OutOfRange("rpc_polling_us", *options.rpc_polling_us,
                       fmt::format("0 to {}", kMostRpcPollingUs));
   }
-  const uint32_t profile = options.profile_level;
-  if (profile != 0 && profile != abi::kProfileBasic && profile != abi::kProfileDetailed &&
-      profile != abi::kProfileHtpLinting) {
-    return OutOfRange("profile_level", profile, "0, 1, 2 or 7001 (linting)");
-  }
-  if (options.log_level < abi::kLogError || options.log_level > abi::kLogDebug) {
-    return OutOfRange("log_level", options.log_level, "1 (errors) to 5 (debug)");
-  }
-  const uint32_t priority = options.priority;
-  if (priority != abi::kPriorityLow && priority != abi::kPriorityNormal &&
-      priority != abi::kPriorityNormalHigh && priority != abi::kPriorityHigh) {
-    return OutOfRange("priority", priority, "0, 100, 150 or 200");
+  if (options.sleep_latency_us &&
+      (*options.sleep_latency_us < 1 || *options.sleep_latency_us > kMostSleepLatencyUs)) {
+    return OutOfRange("sleep_latency_us", *options.sleep_latency_us,
+                      fmt::format("1 to {}", kMostSleepLatencyUs));
   }
   for (const auto& [key, value] : options.finalize_config) {
     if (key.empty()) {
@@ -197,22 +176,24 @@ ContextConfigs MakeContextConfigs(const ContextOptions& options) {
     config.option = abi::kHtpContextGroup;
     config.group = {options.group->first_context, options.group->max_spill_fill_bytes};
   }
-  if (options.priority != abi::kPriorityNormal) {
+  if (options.priority != GraphPriority::kNormal) {
     abi::ContextConfig& config = configs.Add();
     config.option = abi::kContextPriority;
-    config.priority = options.priority;
+    config.priority = ToVendor(options.priority);
   }
   return configs;
 }
 
 ContextConfigs MakeContextConfigs(const HtpOptions& options) {
-  return MakeContextConfigs(ContextOptions{options.weight_sharing, options.priority, {}});
+  return MakeContextConfigs(
+      ContextOptions{options.weight_sharing.value_or(false), options.priority, {}});
 }
 
 GraphConfigs MakeGraphConfigs(const HtpOptions& options, const Soc& soc) {
   GraphConfigs configs;
   AddOptimization(configs, abi::kHtpFinalizeLevel, static_cast<float>(options.optimization_level));
-  AddOptimization(configs, abi::kHtpSlcAllocator, options.slc_allocator ? 1.0F : 0.0F);
+  AddOptimization(configs, abi::kHtpSlcAllocator,
+                  options.slc_allocator == SlcAllocator::kOn ? 1.0F : 0.0F);
   if (options.dlbc) AddOptimization(configs, abi::kHtpDlbc, 1.0F);
   if (options.dlbc_weights) AddOptimization(configs, abi::kHtpDlbcWeights, 1.0F);
   if (options.precision == Precision::kFp16) {
@@ -237,10 +218,10 @@ GraphConfigs MakeGraphConfigs(const HtpOptions& options, const Soc& soc) {
     config.finalize.key = configs.KeepText(key);
     config.finalize.value = FinalizeScalar(value, configs.KeepText(value));
   }
-  if (options.priority != abi::kPriorityNormal) {
+  if (options.priority != GraphPriority::kNormal) {
     abi::GraphConfig& config = configs.Add();
     config.option = abi::kGraphPriority;
-    config.priority = options.priority;
+    config.priority = ToVendor(options.priority);
   }
   return configs;
 }

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "qnn/api/errors.h"
 #include "qnn/api/handle_counts.h"
+#include "qnn/htp/option_names.h"
 
 namespace spillway::qnn::htp {
 namespace {
@@ -134,8 +135,8 @@ Status PowerVote::Set(PerformanceMode mode, std::optional<uint32_t> rpc_polling_
   const uint64_t mark = log.Mark();
   const abi::Error error = perf_->set_power_config(id_, list.data());
   if (error == 0) return OkStatus();
-  return VendorFailure(fmt::format("setting HTP performance mode '{}'", PerformanceModeName(mode)),
-                       error, log.ProblemsSince(mark));
+  return VendorFailure(fmt::format("setting HTP performance mode '{}'", OptionName(mode)), error,
+                       log.ProblemsSince(mark));
 }
 
 }  // namespace spillway::qnn::htp

@@ -84,7 +84,7 @@ TEST_F(OptionBytes, Default) { EXPECT_THAT(GraphLines({}), ElementsAre(kLevel3, 
 
 TEST_F(OptionBytes, SlcAllocator) {
   HtpOptions options;
-  options.slc_allocator = true;
+  options.slc_allocator = SlcAllocator::kOn;
   EXPECT_THAT(GraphLines(options), ElementsAre(kLevel3, kSlcOn, kVtcm8));
   const LogFacts facts = log_->facts();
   EXPECT_EQ(facts.FindGraph("g")->slc_allocate(), 1);
@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(
         GraphCase{"conv_hmx_on", [](HtpOptions& o) { o.conv_hmx = true; }, "0 05"},
         GraphCase{"hvx_threads", [](HtpOptions& o) { o.hvx_threads = 5; },
                   "0 06 00 00 00 00 00 00 00 05"},
-        GraphCase{"priority", [](HtpOptions& o) { o.priority = abi::kPriorityHigh; }, "3 c8"}),
+        GraphCase{"priority", [](HtpOptions& o) { o.priority = GraphPriority::kHigh; }, "3 c8"}),
     [](const auto& param) { return std::string(param.param.name); });
 
 TEST_F(OptionBytes, FinalizeConfigKeysAndTypes) {
@@ -184,7 +184,7 @@ TEST_F(OptionBytes, Context) {
   options.weight_sharing = true;
   EXPECT_THAT(lines(MakeContextConfigs(options)), ElementsAre("0 01 00 00 00 00 00 00 00 01"));
   options = {};
-  options.priority = abi::kPriorityNormalHigh;
+  options.priority = GraphPriority::kNormalHigh;
   EXPECT_THAT(lines(MakeContextConfigs(options)), ElementsAre("1 96"));
   options = {};
   options.group = ContextGroup{reinterpret_cast<abi::Handle>(0x11223344), 0x5566};
@@ -205,17 +205,17 @@ TEST(HtpOptions, WrongValuesNameOptionAndRange) {
       {[](HtpOptions& o) { o.vtcm_mb = 9; }, StatusCode::kInvalidArgument,
        "vtcm_mb is 9, expected 0 (all) to 8, the VTCM of SM8750"},
       {[](HtpOptions& o) { o.optimization_level = 4; }, StatusCode::kInvalidArgument,
-       "optimization_level is 4, expected 0 to 3"},
+       "optimization_level is 4, expected 1 to 3"},
+      {[](HtpOptions& o) { o.optimization_level = 0; }, StatusCode::kInvalidArgument,
+       "optimization_level is 0"},
       {[](HtpOptions& o) { o.hvx_threads = 17; }, StatusCode::kInvalidArgument,
        "hvx_threads is 17"},
       {[](HtpOptions& o) { o.rpc_polling_us = 10000; }, StatusCode::kInvalidArgument,
        "rpc_polling_us is 10000, expected 0 to 9999"},
-      {[](HtpOptions& o) { o.profile_level = 3; }, StatusCode::kInvalidArgument,
-       "profile_level is 3"},
-      {[](HtpOptions& o) { o.log_level = 0; }, StatusCode::kInvalidArgument, "log_level is 0"},
-      {[](HtpOptions& o) { o.log_level = 6; }, StatusCode::kInvalidArgument, "log_level is 6"},
-      {[](HtpOptions& o) { o.priority = static_cast<abi::Priority>(1); },
-       StatusCode::kInvalidArgument, "priority is 1"},
+      {[](HtpOptions& o) { o.sleep_latency_us = 0; }, StatusCode::kInvalidArgument,
+       "sleep_latency_us is 0, expected 1 to 65535"},
+      {[](HtpOptions& o) { o.sleep_latency_us = 65536; }, StatusCode::kInvalidArgument,
+       "sleep_latency_us is 65536"},
       {[](HtpOptions& o) {
          o.finalize_config = {{"", "v"}};
        },
@@ -236,13 +236,7 @@ TEST(HtpOptions, WrongValuesNameOptionAndRange) {
   }
 }
 
-TEST(HtpOptions, Names) {
-  EXPECT_EQ(ParsePerformanceMode("burst").value(), PerformanceMode::kBurst);
-  EXPECT_EQ(PerformanceModeName(PerformanceMode::kLowBalanced), "low_balanced");
-  EXPECT_THAT(ParsePerformanceMode("fast").status().message(),
-              HasSubstr("expected one of default, burst, sustained_high_performance"));
-  EXPECT_EQ(ParsePrecision("fp16").value(), Precision::kFp16);
-  EXPECT_THAT(ParsePrecision("fp8").status().message(), HasSubstr("quantized or fp16"));
+TEST(HtpOptions, FinalizeConfigText) {
   EXPECT_EQ(ParseFinalizeConfig("a=b=c").value(),
             (std::pair<std::string, std::string>("a", "b=c")));
   EXPECT_EQ(ParseFinalizeConfig("a=").value().second, "");

@@ -135,8 +135,8 @@ TEST_F(RealLibrary, CompilesRunsDescribesAndLoadsATinyGraph) {
 TEST_F(RealLibrary, LogProvesTheSlcOptionBothWays) {
   for (const bool slc : {true, false}) {
     HtpOptions options;
-    EXPECT_FALSE(options.slc_allocator);  // the default
-    options.slc_allocator = slc;
+    EXPECT_EQ(options.slc_allocator, SlcAllocator::kOff);  // the default
+    options.slc_allocator = slc ? SlcAllocator::kOn : SlcAllocator::kOff;
     std::unique_ptr<Context> context = NewContext(options).value();
     const std::string name = slc ? "with_slc" : "without_slc";
     Graph* graph = context->CreateGraph(name, MakeGraphConfigs(options, *soc_)).value();
@@ -158,7 +158,7 @@ TEST_F(RealLibrary, LogProvesTheSlcOptionBothWays) {
 
 TEST_F(RealLibrary, SlcBinaryCannotBeLoadedHereAndSaysSo) {
   HtpOptions options;
-  options.slc_allocator = true;
+  options.slc_allocator = SlcAllocator::kOn;
   std::unique_ptr<Context> context = NewContext(options).value();
   Graph* graph = context->CreateGraph("tiny", MakeGraphConfigs(options, *soc_)).value();
   ASSERT_TRUE(test::BuildTinyConv(TinyConv(), graph).ok());
@@ -205,12 +205,11 @@ TEST_F(RealLibrary, SpillFillOfAGraphThatIsTooLargeForVtcm) {
   HtpOptions options;
   options.soc = "SA8255";  // has estimates
   options.vtcm_mb = 1;
-  options.profile_level = abi::kProfileDetailed;
   std::unique_ptr<Context> context = NewContext(options).value();
   Graph* graph = context->CreateGraph("spilling", MakeGraphConfigs(options, *soc_)).value();
   const Status built = BuildSpilling(graph, up, down);
   ASSERT_TRUE(built.ok()) << built.ToString();
-  const auto prepared = graph->Finalize({options.profile_level, {}});
+  const auto prepared = graph->Finalize({abi::kProfileDetailed, {}});
   ASSERT_TRUE(prepared.ok()) << prepared.status().ToString();
   const LogFacts facts = log_->facts();
   const GraphLogFacts* graph_facts = facts.FindGraph("spilling");

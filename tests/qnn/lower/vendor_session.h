@@ -28,7 +28,7 @@ struct VendorSession {
     return qnn::LowerGraph(graph, vendor);
   }
 
-  qnn::htp::HtpOptions options;
+  HtpOptions options;
   std::unique_ptr<qnn::Context> context;
   qnn::Graph* vendor = nullptr;  // the graph of the last Lower()
 
