@@ -1,4 +1,5 @@
-// spillway inspect: what is in a GGUF file, a package or a context binary.
+// spillway inspect: what is in a GGUF file, a package, a context binary or a compile
+// spec.
 
 #include "inspect.h"
 
@@ -7,17 +8,20 @@
 
 #include "base/file.h"
 #include "command.h"
+#include "package/compile_spec.h"
 
 namespace spillway::cli {
 namespace {
 
 constexpr char kExamples[] =
     "The kind is told by the content: a GGUF model, a package, or a context binary of the\n"
-    "vendor (which needs the vendor's libQnnSystem.so to be read).\n\n"
+    "vendor (which needs the vendor's libQnnSystem.so to be read). A file named *.spec is a\n"
+    "compile spec.\n\n"
     "Examples:\n"
     "  spillway inspect model.gguf --tensors\n"
     "  spillway inspect pkg/ --graphs\n"
     "  spillway inspect pkg/context_0.bin --json\n"
+    "  spillway inspect pkg/shard_0.spec\n"
     "Every command also takes --verbose, --log-level, --quiet and --json.\n";
 
 bool StartsWithGgufMagic(const std::string& path) {
@@ -36,10 +40,11 @@ class InspectCommand : public Command {
 };
 
 InspectCommand::InspectCommand(CLI::App& program) {
-  CLI::App& app =
-      *program.add_subcommand("inspect", "Show what is in a model, package or context binary");
+  CLI::App& app = *program.add_subcommand(
+      "inspect", "Show what is in a model, package, context binary or compile spec");
   app.fallthrough();
-  app.add_option("PATH", options_.path, "A GGUF file, a package folder or a context binary")
+  app.add_option("PATH", options_.path,
+                 "A GGUF file, a package folder, a context binary or a compile spec")
       ->required();
   app.add_flag("--tensors", options_.tensors, "List every tensor");
   app.add_flag("--graphs", options_.graphs, "List the inputs and outputs of every graph");
@@ -58,6 +63,7 @@ Status InspectCommand::Run(Console& console) {
                                 ": is a file of a package; give the folder that holds it");
   }
   if (StartsWithGgufMagic(options_.path)) return InspectGguf(options_, console);
+  if (options_.path.ends_with(kCompileSpecSuffix)) return InspectSpec(options_, console);
   return InspectContext(options_, console);
 }
 

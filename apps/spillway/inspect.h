@@ -19,6 +19,8 @@ struct InspectOptions {
 
 Status InspectGguf(const InspectOptions& options, Console& console);
 Status InspectPackage(const InspectOptions& options, Console& console);
+// A compile spec; told by its name, because the format has no mark.
+Status InspectSpec(const InspectOptions& options, Console& console);
 // Any other file is taken for a context binary; the vendor's system library says
 // whether it is one. It runs in a child process: the file may be damaged.
 Status InspectContext(const InspectOptions& options, Console& console);
