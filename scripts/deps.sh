@@ -16,6 +16,14 @@ SPILLWAY_VENDOR_WHEEL="onnxruntime-qnn==2.7.0"
 SPILLWAY_VENDOR_SHA256=c56c01562b8534fe8980cfea4601408d950c065f8251fb862ce82101c52c9849
 SPILLWAY_VENDOR_DIR=.deps/qnn/onnxruntime_qnn
 
+# Older releases of the vendor's libraries (QAIRT 2.47 to 2.50), for the tests that
+# compile and load across releases: version of the wheel and its sha256.
+SPILLWAY_SDK_WHEELS=(
+  "2.3.0 087bb672ca0cabd3c7fed07084478fe78658cfa09fae1cb013099d7b2289dc72"
+  "2.4.0 4c0061ac12d0936f98fe252a24099e6db6fffa62c14fa9c725e001a4147471ee"
+  "2.5.0 6a6a8db1e36584b4ac2e5ba356f4943b1916303b7f1fd44e27f4ca056f145dfe"
+  "2.6.0 33d8f910031b22b08792d706121caee5b4094b3262c0b31e1c2dab8124268897")
+
 say() { printf '%s\n' "$*" >&2; }
 die() { say "error: $*"; exit 1; }
 
@@ -124,6 +132,31 @@ fetch_vendor() {
   say "Vendor libraries: $SPILLWAY_VENDOR_DIR, under Qualcomm's own terms:"
   say "  $SPILLWAY_VENDOR_DIR/Qualcomm_LICENSE.pdf. By using them you accept those terms."
   say "  They are no part of Spillway, which only loads them at run time."
+}
+
+# The older releases, each in .deps/qnn-VERSION: only what the tests load. What
+# cannot be had is said, and the others are fetched all the same.
+fetch_sdks() {
+  local entry version sha256 wheel folder status=0
+  if [[ $(uname -m) != x86_64 ]]; then
+    say "The vendor wheels are for x86-64 only; this machine is $(uname -m)."
+    return 1
+  fi
+  for entry in "${SPILLWAY_SDK_WHEELS[@]}"; do
+    read -r version sha256 <<<"$entry"
+    folder=.deps/qnn-$version
+    if made_from "$folder" "$sha256" && [[ -f $folder/onnxruntime_qnn/libQnnHtp.so ]]; then
+      continue
+    fi
+    wheel=$(fetch_wheel "onnxruntime-qnn==$version" "$sha256") &&
+      unpack_wheel -q "$wheel" "$sha256" "$folder" \
+        'onnxruntime_qnn/libQnn'{Htp,System,Saver}.so 'onnxruntime_qnn/Qualcomm_LICENSE.pdf' \
+        'onnxruntime_qnn.libs/*' &&
+      continue
+    say "No vendor libraries of the wheel $version: $folder is missing."
+    status=1
+  done
+  return "$status"
 }
 
 # configure PRESET [cmake arguments]: quick when the build folder is there.
