@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdarg>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -87,6 +88,14 @@ __attribute__((format(printf, 2, 3))) void Say(abi::LogLevel level, const char* 
 template <typename... Args>
 abi::Error NotSupported(Args...) {
   return 1000;
+}
+
+abi::Version CoreVersion() {
+  const char* text = std::getenv("FAKE_QNN_CORE");
+  if (text == nullptr) return {2, 40, 0};
+  char* end = nullptr;
+  const auto major = static_cast<uint32_t>(std::strtoul(text, &end, 10));
+  return {major, *end == '.' ? static_cast<uint32_t>(std::strtoul(end + 1, nullptr, 10)) : 0, 0};
 }
 
 // ---- Log, backend, device ------------------------------------------------
@@ -372,24 +381,38 @@ void SetIds(std::vector<Event>& events, std::vector<abi::EventId>* ids) {
   }
 }
 
+// Libraries before core 2.39 print it, whatever the log level.
+__attribute__((format(printf, 1, 2))) void SayOrPrint(const char* format, ...) {
+  char line[256];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(line, sizeof(line), format, arguments);
+  va_end(arguments);
+  if (CoreVersion().minor < 39) {
+    std::printf("%s%s", line, std::strchr(line, '%') == nullptr ? "\n" : "\r");
+  } else {
+    Say(abi::kLogInfo, "%s", line);
+  }
+}
+
 void SayPreparation() {
   static const char* const kStages[] = {
       "Graph Preparation Initializing", "Graph Optimizations", "Post Graph Optimization",
       "Graph Sequencing for Target",    "VTCM Allocation",     "Parallelization Optimization",
       "Finalizing Graph Sequence",      "Completion"};
   for (const char* stage : kStages) {
-    Say(abi::kLogInfo, "Starting stage: %s", stage);
+    SayOrPrint("Starting stage: %s", stage);
     if (std::strcmp(stage, "Graph Sequencing for Target") == 0) {
-      Say(abi::kLogInfo, " [%-10s] %3d%%", "#####", 50);
+      SayOrPrint(" [%-10s] %3d%%", "#####", 50);
     }
     if (std::strcmp(stage, "Finalizing Graph Sequence") == 0) {
-      Say(abi::kLogInfo, "====== DDR bandwidth summary ======");
-      Say(abi::kLogInfo, "spill_bytes=%d", 4096);
-      Say(abi::kLogInfo, "fill_bytes=%d", 8192);
-      Say(abi::kLogInfo, "write_total_bytes=%d", 5000);
-      Say(abi::kLogInfo, "read_total_bytes=%d", 20000);
+      SayOrPrint("====== DDR bandwidth summary ======");
+      SayOrPrint("spill_bytes=%d", 4096);
+      SayOrPrint("fill_bytes=%d", 8192);
+      SayOrPrint("write_total_bytes=%d", 5000);
+      SayOrPrint("read_total_bytes=%d", 20000);
     }
-    Say(abi::kLogInfo, "Completed stage: %s (%d us)", stage, 10);
+    SayOrPrint("Completed stage: %s (%d us)", stage, 10);
   }
 }
 
@@ -579,14 +602,6 @@ void Fill(abi::Functions& fn) {
   fn.device_get_infrastructure = GetInfrastructure;
   fn.device_create = DeviceCreate;
   fn.device_free = DeviceFree;
-}
-
-abi::Version CoreVersion() {
-  const char* text = std::getenv("FAKE_QNN_CORE");
-  if (text == nullptr) return {2, 40, 0};
-  char* end = nullptr;
-  const auto major = static_cast<uint32_t>(std::strtoul(text, &end, 10));
-  return {major, *end == '.' ? static_cast<uint32_t>(std::strtoul(end + 1, nullptr, 10)) : 0, 0};
 }
 
 }  // namespace

@@ -15,7 +15,8 @@
 //                                 binary made with the SLC allocator has no graphs,
 //                                 one with shared weights is refused
 //   FAKE_QNN_INFO_VERSION=n       version of the binary's description (default 3)
-//   FAKE_QNN_CORE=major.minor     core API version (default 2.40)
+//   FAKE_QNN_CORE=major.minor     core API version (default 2.40); before 2.39 a
+//                                 preparation is printed and not logged
 //   FAKE_QNN_BACKEND_ID=n         backend number (default 6)
 //   FAKE_QNN_PROVIDERS=n          number of providers, 0 or 1
 //   FAKE_QNN_SYSTEM_MAJOR=n       System API version (default 1)

@@ -2,10 +2,12 @@
 
 #include <chrono>
 
+#include "base/log.h"
 #include "qnn/api/abi_tensor.h"
 #include "qnn/api/describe_node.h"
 #include "qnn/api/errors.h"
 #include "qnn/api/manager.h"
+#include "qnn/api/stdout_capture.h"
 
 namespace spillway::qnn {
 namespace {
@@ -132,6 +134,22 @@ Status Graph::AddNode(const OpDesc& op) {
                        log().ProblemsSince(mark));
 }
 
+// With what an old library prints taken into the log.
+abi::Error Graph::FinalizeCaptured(abi::Handle profile) {
+  std::unique_ptr<StdoutCapture> capture;
+  if (log().library().prints_to_stdout()) {
+    Result<std::unique_ptr<StdoutCapture>> started =
+        StdoutCapture::Start([this](std::string_view line) { log().AddPrintedLine(line); });
+    // Without it the report lacks facts; that is no reason not to compile.
+    if (started.ok()) {
+      capture = std::move(started).value();
+    } else {
+      Log(LogLevel::kWarning, "{}", started.status().message());
+    }
+  }
+  return fn().graph_finalize(handle_, profile, nullptr);
+}
+
 Result<FinalizeResult> Graph::Finalize(const FinalizeOptions& options) {
   if (loaded_ || finalized_) {
     return FailedPreconditionError(fmt::format("graph '{}' is finalised already", name_));
@@ -142,7 +160,7 @@ Result<FinalizeResult> Graph::Finalize(const FinalizeOptions& options) {
   log().BeginPrepare(name_, options.progress);
   const uint64_t mark = log().Mark();
   const auto start = std::chrono::steady_clock::now();
-  const abi::Error error = fn().graph_finalize(handle_, profile.handle(), nullptr);
+  const abi::Error error = FinalizeCaptured(profile.handle());
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   log().EndPrepare();
   if (error != 0) {

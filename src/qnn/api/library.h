@@ -3,9 +3,9 @@
 // A library stays mapped until the process ends: its threads and static data do
 // not survive an unload. Loading costs about 0.1 s and 50 MB. Loading prints a
 // line that starts with "LIBNATIVE" to the terminal, and releases 2.47 to 2.49
-// print preparation progress to standard output whatever the log level: a
-// program whose output matters loads the library in a child process and keeps
-// its output (spillway-worker does).
+// print preparation progress to standard output whatever the log level (Graph
+// takes it into the log): a program whose output matters loads the library in a
+// child process and keeps its output (spillway-worker does).
 
 #ifndef SPILLWAY_QNN_API_LIBRARY_H_
 #define SPILLWAY_QNN_API_LIBRARY_H_
@@ -50,6 +50,9 @@ class Library {
   const abi::ApiVersion& version() const { return interface_->version; }
   // Like "v2.51.0.260929181845".
   const std::string& build_id() const { return build_id_; }
+  // Whether stages, progress and DDR traffic of a preparation go to standard output
+  // and not to the log: releases before 2.50.
+  bool prints_to_stdout() const { return interface_->version.core.minor < 39; }
 
  private:
   Library() = default;

@@ -2,8 +2,8 @@
 // traffic, and proof of which options reached the compiler.
 //
 // The lines are those of releases 2.47 to 2.51; a line that is not understood is
-// skipped. Releases before 2.50 print stages and DDR traffic to standard output
-// instead, so those facts are then missing.
+// skipped. Releases before 2.50 print stages and DDR traffic to standard output;
+// Graph::Finalize captures that and it comes here like the rest.
 
 #ifndef SPILLWAY_QNN_API_LOG_READER_H_
 #define SPILLWAY_QNN_API_LOG_READER_H_

@@ -136,7 +136,8 @@ class Graph {
   // Backend::Validate for the error) and then adds it. The first use of a
   // tensor as an output defines it: nodes come in execution order.
   Status AddNode(const OpDesc& op);
-  // Compiles the graph; seconds to minutes.
+  // Compiles the graph; seconds to minutes. A library that prints to standard output
+  // has that taken into the log, and with it what other threads print meanwhile.
   Result<FinalizeResult> Finalize(const FinalizeOptions& options);
   bool finalized() const { return finalized_; }
 
@@ -162,6 +163,7 @@ class Graph {
   Status CreateVendorTensor(AbiTensor* tensor);
   Status CollectTensors(const OpDesc& op, const std::vector<TensorId>& ids,
                         std::vector<abi::Tensor>* tensors) const;
+  abi::Error FinalizeCaptured(abi::Handle profile);
   void SetInterface(std::vector<TensorInfo> inputs, std::vector<TensorInfo> outputs);
   Status FillBuffers(std::span<const std::span<const std::byte>> inputs,
                      std::span<const std::span<std::byte>> outputs);

@@ -177,6 +177,10 @@ void VendorLog::EndPrepare() {
   state_->progress = {};
 }
 
+void VendorLog::AddPrintedLine(std::string_view line) {
+  state_->AddText(abi::kLogInfo, line);
+}
+
 uint64_t VendorLog::Mark() const {
   const std::lock_guard lock(state_->mutex);
   return state_->problems_seen;

@@ -52,6 +52,8 @@ class VendorLog {
   void BeginPrepare(std::string_view graph,
                     std::function<void(std::string_view stage, double fraction)> progress);
   void EndPrepare();
+  // A line that the library printed elsewhere, as if it had logged it.
+  void AddPrintedLine(std::string_view line);
 
   // The different error lines since a mark, oldest first, out of the last 16;
   // without the ones that always come and mean nothing.

@@ -230,6 +230,39 @@ TEST_F(ManagerTest, EstimatesOfTheProfile) {
   EXPECT_EQ(all.soc_id, 72U);
 }
 
+// Releases before 2.50 print the preparation instead of logging it.
+TEST_F(ManagerTest, PrintedPreparationIsTakenIntoTheLog) {
+  const ScopedEnv env("FAKE_QNN_CORE", "2.38");
+  std::vector<std::string> lines;
+  const auto library = Library::Load(FakeQnnDir()).value();
+  const auto log = VendorLog::Create(library, abi::kLogError,
+                                     [&lines](abi::LogLevel level, std::string_view line) {
+                                       if (level == abi::kLogInfo) lines.emplace_back(line);
+                                     })
+                       .value();
+  const auto backend = Backend::Create(log).value();
+  const auto device = Device::Create(log, Soc72()).value();
+  const auto context = Context::Create(backend, device, {}).value();
+  Graph* graph = context->CreateGraph("tiny", {}).value();
+  ASSERT_TRUE(test::BuildTinyConv(TinyConv(), graph).ok());
+  double fraction = 0;
+  FinalizeOptions options;
+  options.progress = [&fraction](std::string_view, double part) { fraction = part; };
+  ::testing::internal::CaptureStdout();
+  const auto prepared = graph->Finalize(options);
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
+  ASSERT_TRUE(prepared.ok()) << prepared.status().ToString();
+  const LogFacts all = log->facts();
+  const GraphLogFacts* facts = all.FindGraph("tiny");
+  ASSERT_NE(facts, nullptr);
+  EXPECT_EQ(facts->stages.size(), 8U);
+  ASSERT_TRUE(facts->ddr.has_value());
+  EXPECT_EQ(facts->ddr->spill_bytes, 4096U);
+  EXPECT_EQ(facts->ddr->read_total_bytes, 20000U);
+  EXPECT_NEAR(fraction, 1, 1e-9);
+  EXPECT_THAT(lines, ::testing::Contains("Starting stage: VTCM Allocation"));
+}
+
 TEST_F(ManagerTest, TimesOfAnExecution) {
   const Result<Session> session = Open();
   ASSERT_TRUE(session.ok());
