@@ -66,6 +66,17 @@ Status Backend::Validate(const OpQuery& op) const {
   return RefusedNode(DescribeAbiNode(config), error, log_->ProblemsSince(mark));
 }
 
+Status Backend::RegisterOpPackage(const std::string& path, const std::string& interface_provider,
+                                  const std::string& target) {
+  const uint64_t mark = log_->Mark();
+  const abi::Error error = log_->library().fn().backend_register_op_package(
+      handle_, path.c_str(), interface_provider.c_str(), target.empty() ? nullptr : target.c_str());
+  if (error == 0) return OkStatus();
+  return VendorFailure(fmt::format("registering the op package {} (provider {}{}{})", path,
+                                   interface_provider, target.empty() ? "" : ", target ", target),
+                       error, log_->ProblemsSince(mark));
+}
+
 Result<std::vector<std::string>> Backend::SupportedOperations() const {
   uint32_t count = 0;
   const abi::OperationName* names = nullptr;

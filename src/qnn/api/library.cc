@@ -20,6 +20,20 @@ constexpr uint32_t kOldestCoreMinor = 32;
 constexpr uint32_t kNewestCoreMinor = 40;
 constexpr uint32_t kSystemMajor = 1;
 
+// The Saver's own interface, as observed. Its initialisation takes a list of options:
+// 0 is the folder, 1 puts the time into the files' names, 2 is the backend whose custom
+// configurations are to be written down. HTP is none that it knows (2.51 refuses them).
+constexpr uint32_t kSaverBackendId = 2;
+constexpr char kSaverInitializeSymbol[] = "QnnSaver_initialize";
+constexpr uint32_t kSaverOutputDirectory = 0;
+struct SaverConfig {
+  uint32_t option;
+  union {
+    const char* text;
+    uint64_t room[4];
+  };
+};
+
 constexpr bool kSystemLoaderHasLibraries =
 #if defined(__aarch64__) || defined(__ANDROID__)
     true;
@@ -128,25 +142,27 @@ Result<std::string> FindLibraryDir(const std::string& dir) {
 }
 
 Result<const abi::Interface*> ChooseProvider(const std::string& path,
-                                             const abi::Interface* const* providers,
-                                             uint32_t count) {
+                                             const abi::Interface* const* providers, uint32_t count,
+                                             uint32_t backend_id) {
+  const std::string_view name = backend_id == kSaverBackendId ? "Saver" : "HTP";
+  const std::string_view file = backend_id == kSaverBackendId ? kSaverLibraryName : kHtpLibraryName;
   if (providers == nullptr || count == 0) {
     return UnsupportedError(
         fmt::format("{}: the library offers no provider, expected one for "
-                    "HTP (backend {}).",
-                    path, abi::kHtpBackendId));
+                    "{} (backend {}).",
+                    path, name, backend_id));
   }
   const abi::Interface* htp = nullptr;
   std::string seen;
   for (uint32_t i = 0; i < count; ++i) {
     if (providers[i] == nullptr) continue;
     seen += fmt::format("{}{}", seen.empty() ? "" : ", ", providers[i]->backend_id);
-    if (providers[i]->backend_id == abi::kHtpBackendId && htp == nullptr) htp = providers[i];
+    if (providers[i]->backend_id == backend_id && htp == nullptr) htp = providers[i];
   }
   if (htp == nullptr) {
-    return UnsupportedError(fmt::format(
-        "{}: the library is for backend {}, expected {} (HTP). Use libQnnHtp.so itself.", path,
-        seen.empty() ? "none" : seen, abi::kHtpBackendId));
+    return UnsupportedError(
+        fmt::format("{}: the library is for backend {}, expected {} ({}). Use {} itself.", path,
+                    seen.empty() ? "none" : seen, backend_id, name, file));
   }
   const abi::Version& core = htp->version.core;
   if (core.major != kCoreMajor || core.minor < kOldestCoreMinor) {
@@ -166,20 +182,50 @@ Result<const abi::Interface*> ChooseProvider(const std::string& path,
 Result<std::shared_ptr<const Library>> Library::Load(const std::string& dir) {
   SPILLWAY_ASSIGN_OR_RETURN(const Loaded loaded,
                             LoadSymbol(dir, kHtpLibraryName, abi::kGetProvidersSymbol));
-  const auto get_providers = reinterpret_cast<abi::GetProviders>(loaded.provider_function);
+  return Open(loaded.path, reinterpret_cast<abi::GetProviders>(loaded.provider_function),
+              abi::kHtpBackendId);
+}
+
+Result<std::shared_ptr<const Library>> Library::LoadSaver(const std::string& dir,
+                                                          const std::string& output_dir) {
+  SPILLWAY_ASSIGN_OR_RETURN(const Loaded loaded,
+                            LoadSymbol(dir, kSaverLibraryName, kSaverInitializeSymbol));
+  // The pointer from LoadSymbol's dlopen stays mapped; this only finds the other symbol.
+  void* handle = dlopen(loaded.path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* providers = handle == nullptr ? nullptr : dlsym(handle, abi::kGetProvidersSymbol);
+  if (providers == nullptr) {
+    return UnsupportedError(fmt::format("{}: this is not the vendor's {}: no symbol {}.",
+                                        loaded.path, kSaverLibraryName, abi::kGetProvidersSymbol));
+  }
+  SaverConfig folder = {kSaverOutputDirectory, {}};
+  folder.text = output_dir.c_str();
+  const SaverConfig* configs[] = {&folder, nullptr};
+  const abi::Error error =
+      reinterpret_cast<abi::Error (*)(const SaverConfig**)>(loaded.provider_function)(configs);
+  if (error != 0) {
+    return VendorFailure(
+        fmt::format("{}: setting the record's folder to {}", loaded.path, output_dir), error, {});
+  }
+  return Open(loaded.path, reinterpret_cast<abi::GetProviders>(providers), kSaverBackendId);
+}
+
+Result<std::shared_ptr<const Library>> Library::Open(const std::string& path,
+                                                     abi::GetProviders get_providers,
+                                                     uint32_t backend_id) {
   const abi::Interface** providers = nullptr;
   uint32_t count = 0;
   const abi::Error error = get_providers(&providers, &count);
   if (error != 0) {
-    return VendorFailure(fmt::format("{}: {}", loaded.path, abi::kGetProvidersSymbol), error, {});
+    return VendorFailure(fmt::format("{}: {}", path, abi::kGetProvidersSymbol), error, {});
   }
   std::shared_ptr<Library> library(new Library);
-  library->path_ = loaded.path;
-  SPILLWAY_ASSIGN_OR_RETURN(library->interface_, ChooseProvider(loaded.path, providers, count));
+  library->path_ = path;
+  SPILLWAY_ASSIGN_OR_RETURN(library->interface_,
+                            ChooseProvider(path, providers, count, backend_id));
   const char* build_id = nullptr;
   const abi::Error id_error = library->fn().backend_get_build_id(&build_id);
   if (id_error != 0) {
-    return VendorFailure(fmt::format("{}: asking for the build id", loaded.path), id_error, {});
+    return VendorFailure(fmt::format("{}: asking for the build id", path), id_error, {});
   }
   if (build_id != nullptr) library->build_id_ = build_id;
   return std::shared_ptr<const Library>(std::move(library));

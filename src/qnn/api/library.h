@@ -22,6 +22,7 @@ namespace spillway::qnn {
 
 inline constexpr char kHtpLibraryName[] = "libQnnHtp.so";
 inline constexpr char kSystemLibraryName[] = "libQnnSystem.so";
+inline constexpr char kSaverLibraryName[] = "libQnnSaver.so";
 
 // The folder that holds the vendor's libraries. Tried in this order:
 //   1. `dir`, when not empty: nothing else is tried then;
@@ -43,6 +44,12 @@ class Library {
   // expected, and for a dependency that is missing the Debian package or folder
   // that has it.
   static Result<std::shared_ptr<const Library>> Load(const std::string& dir = {});
+  // libQnnSaver.so instead: it takes the same calls and compiles nothing, but writes
+  // them down as C source (saver_output.c) with the weights beside it (params.bin),
+  // in the existing folder `output_dir`. The last lines are written when the process
+  // ends or the next record begins. One record a process.
+  static Result<std::shared_ptr<const Library>> LoadSaver(const std::string& dir,
+                                                          const std::string& output_dir);
 
   const abi::Functions& fn() const { return interface_->fn; }
   const std::string& path() const { return path_; }
@@ -56,6 +63,9 @@ class Library {
 
  private:
   Library() = default;
+  static Result<std::shared_ptr<const Library>> Open(const std::string& path,
+                                                     abi::GetProviders get_providers,
+                                                     uint32_t backend_id);
   const abi::Interface* interface_ = nullptr;
   std::string path_;
   std::string build_id_;
@@ -83,8 +93,8 @@ std::string VersionText(const abi::Version& version);
 // Checks a provider list as Library::Load does; for tests of the messages.
 //   path: names the library in errors
 Result<const abi::Interface*> ChooseProvider(const std::string& path,
-                                             const abi::Interface* const* providers,
-                                             uint32_t count);
+                                             const abi::Interface* const* providers, uint32_t count,
+                                             uint32_t backend_id = abi::kHtpBackendId);
 
 }  // namespace spillway::qnn
 

@@ -73,6 +73,11 @@ class Backend {
   // The SoC is that of the device created last. Needs no graph, and static tensors
   // need no data. kInvalidArgument for a tensor that CheckTensor refuses.
   Status Validate(const OpQuery& op) const;
+  // Makes the operations of another library known; before the first graph that uses
+  // them. `interface_provider` is the function that it exports, `target` where it
+  // runs ("CPU", "HTP"; empty: the vendor decides). The file is loaded by the vendor.
+  Status RegisterOpPackage(const std::string& path, const std::string& interface_provider,
+                           const std::string& target);
   // The operation types of the HTP package, in the vendor's order.
   Result<std::vector<std::string>> SupportedOperations() const;
 

@@ -34,7 +34,7 @@ Result<DataType> VendorType(DType dtype) {
   return InternalError("unknown data type");
 }
 
-TensorRole VendorRole(spillway::TensorRole role) {
+TensorRole VendorRole(spillway::TensorRole role, const LowerOptions& options) {
   switch (role) {
     case spillway::TensorRole::kInput:
       return TensorRole::kAppWrite;
@@ -43,7 +43,7 @@ TensorRole VendorRole(spillway::TensorRole role) {
     case spillway::TensorRole::kConstant:
       return TensorRole::kStatic;
     case spillway::TensorRole::kInternal:
-      return TensorRole::kNative;
+      return options.dump_intermediates ? TensorRole::kAppRead : TensorRole::kNative;
   }
   return TensorRole::kNative;
 }
@@ -63,7 +63,8 @@ std::vector<uint32_t> Uint32s(const Shape& shape) { return {shape.begin(), shape
 
 class Lowering {
  public:
-  Lowering(const spillway::Graph& graph, Graph* vendor) : in_(graph), out_(vendor) {}
+  Lowering(const spillway::Graph& graph, Graph* vendor, const LowerOptions& options)
+      : in_(graph), out_(vendor), options_(options) {}
 
   Result<LowerResult> Run() {
     // Inputs and outputs first, in the contract's order, which the binary keeps.
@@ -82,7 +83,7 @@ class Lowering {
     const Tensor& tensor = in_.tensor(id);
     TensorDesc desc;
     desc.name = tensor.name;
-    desc.role = VendorRole(tensor.role);
+    desc.role = VendorRole(tensor.role, options_);
     SPILLWAY_ASSIGN_OR_RETURN(desc.dtype, VendorType(tensor.dtype));
     desc.dims = Uint32s(tensor.shape);
     desc.encoding = VendorEncoding(tensor.encoding);
@@ -237,14 +238,16 @@ class Lowering {
 
   const spillway::Graph& in_;
   Graph* out_;
+  const LowerOptions& options_;
   std::map<spillway::TensorId, TensorId> ids_;
   LowerResult result_;
 };
 
 }  // namespace
 
-Result<LowerResult> LowerGraph(const spillway::Graph& graph, Graph* vendor_graph) {
-  return Lowering(graph, vendor_graph).Run();
+Result<LowerResult> LowerGraph(const spillway::Graph& graph, Graph* vendor_graph,
+                               const LowerOptions& options) {
+  return Lowering(graph, vendor_graph, options).Run();
 }
 
 }  // namespace spillway::qnn

@@ -26,6 +26,14 @@
 
 namespace spillway::qnn {
 
+struct LowerOptions {
+  // Internal tensors become outputs too, behind the graph's own, in the order in which
+  // they are computed. The vendor then fuses less, so that values may differ in the
+  // last step from those of a graph without it. (Not the middle of a Silu, which the
+  // host does not have either.)
+  bool dump_intermediates = false;
+};
+
 struct LowerResult {
   uint64_t nodes = 0;         // vendor nodes added
   uint64_t weight_bytes = 0;  // static data handed over
@@ -35,7 +43,8 @@ struct LowerResult {
 // graph, which is not finalised. Each node is validated; the error names the
 // node, its type and the types of its tensors. Weights are unpacked one at a
 // time and copied by the vendor.
-Result<LowerResult> LowerGraph(const spillway::Graph& graph, Graph* vendor_graph);
+Result<LowerResult> LowerGraph(const spillway::Graph& graph, Graph* vendor_graph,
+                               const LowerOptions& options = {});
 
 }  // namespace spillway::qnn
 
