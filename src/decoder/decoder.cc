@@ -29,9 +29,20 @@ class ModelRows : public ConstantData {
   float factor_;
 };
 
-std::shared_ptr<const ConstantData> VectorConstant(const WeightView& view, float factor) {
+// The constants of a model's weights, transformed when there is a transform.
+std::shared_ptr<const ConstantData> MatrixConstant(const std::string& name, const WeightView& view,
+                                                   float factor, const WeightTransform* transform) {
+  auto rows = std::make_shared<ModelRows>(view, factor);
+  if (transform == nullptr) return rows;
+  return transform->Matrix(name, std::move(rows), static_cast<uint32_t>(view.rows()),
+                           static_cast<uint32_t>(view.cols()));
+}
+
+std::shared_ptr<const ConstantData> VectorConstant(const std::string& name, const WeightView& view,
+                                                   float factor, const WeightTransform* transform) {
   std::vector<float> values = view.ReadAll();
   for (float& value : values) value *= factor;
+  if (transform != nullptr) transform->Vector(name, values);
   return MakeConstantOf(values);
 }
 
@@ -68,7 +79,14 @@ RopeTables MakeRopeTables(const RopeConfig& rope, uint32_t context_len) {
   return tables;
 }
 
-Decoder::Decoder(std::shared_ptr<const Model> model) : model_(std::move(model)) {}
+Decoder::Decoder(std::shared_ptr<const Model> model,
+                 std::shared_ptr<const WeightTransform> transform)
+    : model_(std::move(model)), transform_(std::move(transform)) {}
+
+bool Decoder::TiesEmbedding() const {
+  return model_->config().tied_embeddings &&
+         (transform_ == nullptr || !transform_->SplitsEmbedding());
+}
 
 std::shared_ptr<const ConstantData> Decoder::Cached(
     const std::string& name, const std::function<std::shared_ptr<const ConstantData>()>& make) {
@@ -79,9 +97,9 @@ std::shared_ptr<const ConstantData> Decoder::Cached(
 
 std::shared_ptr<const ConstantData> Decoder::EmbeddingData() {
   // A tied model has one matrix, so the head's constant is the embedding too.
-  const bool tied = model_->config().tied_embeddings;
-  return Cached(tied ? kHeadWeightName : kEmbeddingWeightName,
-                [&] { return std::make_shared<ModelRows>(model_->embedding(), 1.0f); });
+  const char* name = TiesEmbedding() ? kHeadWeightName : kEmbeddingWeightName;
+  return Cached(name,
+                [&] { return MatrixConstant(name, model_->embedding(), 1.0f, transform_.get()); });
 }
 
 // Builds one graph; a member function a part of the transformer.
@@ -137,14 +155,16 @@ class GraphBuilder {
   }
 
   TensorId MatrixOf(const std::string& name, const WeightView& view, float factor = 1.0f) {
-    auto data = decoder_.Cached(name, [&] { return std::make_shared<ModelRows>(view, factor); });
+    auto data = decoder_.Cached(
+        name, [&] { return MatrixConstant(name, view, factor, decoder_.transform_.get()); });
     return graph_.AddConstant(
         name, DType::kF32, {static_cast<uint32_t>(view.rows()), static_cast<uint32_t>(view.cols())},
         std::move(data));
   }
 
   TensorId VectorOf(const std::string& name, const WeightView& view, float factor = 1.0f) {
-    auto data = decoder_.Cached(name, [&] { return VectorConstant(view, factor); });
+    auto data = decoder_.Cached(
+        name, [&] { return VectorConstant(name, view, factor, decoder_.transform_.get()); });
     return graph_.AddConstant(name, DType::kF32, {static_cast<uint32_t>(view.cols())},
                               std::move(data));
   }
@@ -227,8 +247,19 @@ class GraphBuilder {
     return graph_.AddOp(OpType::kTranspose, name + ".heads", {x}, {.ints = {0, 2, 1, 3}});
   }
 
-  TensorId Rotate(const std::string& name, TensorId x) {
-    return graph_.AddOp(OpType::kRotaryEmbedding, name + ".rope", {x, cos_, sin_});
+  // [1, heads, AR, head_dim], also with the transform's rotation of queries and keys.
+  TensorId Rotate(const std::string& name, TensorId x, uint32_t heads) {
+    x = graph_.AddOp(OpType::kRotaryEmbedding, name + ".rope", {x, cos_, sin_});
+    const auto rotation =
+        decoder_.transform_ == nullptr ? nullptr : decoder_.transform_->KeyRotation();
+    if (rotation == nullptr) return x;
+    if (!key_rotation_) {
+      key_rotation_ = graph_.AddConstant(kKeyRotationWeightName, DType::kF32,
+                                         {config_.head_dim, config_.head_dim}, rotation);
+    }
+    x = graph_.AddReshape(name + ".rope.rows", x, {1, 1, heads * ar(), config_.head_dim});
+    x = graph_.AddOp(OpType::kLinear, name + ".rotated", {x, *key_rotation_});
+    return graph_.AddReshape(name + ".rotated.heads", x, {1, heads, ar(), config_.head_dim});
   }
 
   // Queries as rows of one product a KV head: [1, kv_heads, group * AR, head_dim].
@@ -237,7 +268,7 @@ class GraphBuilder {
     const bool normed = static_cast<bool>(weights.q_norm);
     TensorId q = Linear(Name(layer, "q"), x, weights.wq, weights.bq, normed ? 1.0f : factor);
     q = SplitHeads(Name(layer, "q"), q, config_.num_heads, weights.q_norm, factor);
-    q = Rotate(Name(layer, "q"), q);
+    q = Rotate(Name(layer, "q"), q, config_.num_heads);
     return graph_.AddReshape(
         Name(layer, "q.grouped"), q,
         {1, config_.num_kv_heads, config_.GroupSize() * ar(), config_.head_dim});
@@ -247,7 +278,7 @@ class GraphBuilder {
   TensorId AddKey(uint32_t layer, TensorId x, const LayerWeights& weights) {
     TensorId k = Linear(Name(layer, "k"), x, weights.wk, weights.bk);
     k = SplitHeads(Name(layer, "k"), k, config_.num_kv_heads, weights.k_norm, 1.0f);
-    k = Rotate(Name(layer, "k"), k);
+    k = Rotate(Name(layer, "k"), k, config_.num_kv_heads);
     k = graph_.AddOp(OpType::kConvert, Name(layer, "k.cached"), {k});
     return graph_.AddOp(OpType::kTranspose, fmt::format("k_new_{}", layer), {k},
                         {.ints = {0, 1, 3, 2}});
@@ -327,6 +358,7 @@ class GraphBuilder {
   Graph graph_;
   uint32_t last_layer_;  // one past the shard's last
   uint32_t cached_;      // columns of the cache
+  std::optional<TensorId> key_rotation_;
   TensorId input_ = 0, mask_ = 0, positions_ = 0, cos_ = 0, sin_ = 0;
   std::vector<TensorId> k_cache_, v_cache_, k_new_, v_new_;
 };

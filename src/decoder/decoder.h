@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "decoder/weight_transform.h"
 #include "graph/graph.h"
 #include "model/model.h"
 #include "spillway/status.h"
@@ -38,6 +39,7 @@ inline constexpr char kPositionsInputName[] = "position_ids";
 inline constexpr char kLogitsName[] = "logits";
 inline constexpr char kHeadWeightName[] = "head.weight";
 inline constexpr char kEmbeddingWeightName[] = "embedding.weight";
+inline constexpr char kKeyRotationWeightName[] = "key_rotation.weight";
 
 struct DecoderOptions {
   std::string name;          // of the graph
@@ -55,9 +57,13 @@ struct DecoderOptions {
 // stay in the model's file; a graph keeps it mapped. Not thread-safe.
 class Decoder {
  public:
-  explicit Decoder(std::shared_ptr<const Model> model);
+  // With `transform` all graphs, and the embedding, have the transformed weights.
+  explicit Decoder(std::shared_ptr<const Model> model,
+                   std::shared_ptr<const WeightTransform> transform = nullptr);
 
   const Model& model() const { return *model_; }
+  // The embedding is the output head's matrix: tied in the model and by the transform.
+  bool TiesEmbedding() const;
 
   // The float graph. With ar_len == context_len there are no cache inputs (a
   // window that starts empty: calibration, perplexity in float). Otherwise
@@ -74,6 +80,7 @@ class Decoder {
       const std::string& name, const std::function<std::shared_ptr<const ConstantData>()>& make);
 
   std::shared_ptr<const Model> model_;
+  std::shared_ptr<const WeightTransform> transform_;  // null: none
   std::map<std::string, std::shared_ptr<const ConstantData>> constants_;
 };
 
