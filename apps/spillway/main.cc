@@ -96,7 +96,10 @@ int ParseFailed(Console& console, const CLI::ParseError& error, const CLI::App& 
   if (message.find("subcommand") != std::string::npos) {
     const std::vector<std::string> words = program.remaining();
     message = words.empty() ? "no command given" : "unknown command '" + words.front() + "'";
-    message += "; there are compile, run, inspect, eval and verify";
+    message += "; there are";
+    for (const CLI::App* command : program.get_subcommands({})) {
+      message += " " + command->get_name();
+    }
   }
   return Fail(console, InvalidArgumentError(message), program);
 }
@@ -118,6 +121,8 @@ int Main(int argc, char** argv) {
   commands["inspect"] = AddInspectCommand(program);
   commands["eval"] = AddEvalCommand(program);
   commands["verify"] = AddVerifyCommand(program);
+  commands["socs"] = AddSocsCommand(program);
+  commands["cache"] = AddCacheCommand(program);
 
   try {
     program.parse(argc, argv);

@@ -34,7 +34,7 @@ struct CompileOptions {
   std::string io_profile = "spillway";
 
   std::string recipe = "16a8w";
-  uint32_t kv_bits = 8;          // 8 or 16
+  uint32_t kv_bits = 0;          // 8 or 16; 0: what the recipe says
   std::string calib_text_path;   // empty: the built-in text
   uint32_t calib_tokens = 1024;  // at most so many
 
@@ -43,14 +43,55 @@ struct CompileOptions {
   // activations are massive), "none", or ids: "1" or "1,2".
   std::string prefix_tokens = "auto";
 
+  // The layers are split, evenly by bytes, into so many shards, each a context of its
+  // own; 0: the smallest number for which no context is estimated to need more than
+  // shard_limit_bytes.
+  uint32_t num_shards = 0;
+  uint64_t shard_limit_bytes = 3'500'000'000;
+
   HtpBuild htp_build = HtpBuild::kAuto;
   HtpOptions htp;
   std::string qnn_lib_dir;         // empty: SPILLWAY_QNN_LIB_DIR, then .deps/
   bool with_simulator = false;     // also a plain context that the x86 simulator can load
   bool in_process = false;         // run the vendor library in this process
   double vendor_timeout_s = 3600;  // for one context; then its process is killed
+  // Contexts that are compiled at the same time, each in a process of its own; 0: as
+  // many as processors and free memory allow.
+  uint32_t jobs = 0;
+  // Finished contexts are kept in a folder, so that a compile that was interrupted goes
+  // on where it was. Empty: see `spillway cache --help`.
+  bool use_cache = true;
+  std::string cache_dir;
 
   uint32_t threads = 0;  // 0: all processors
+};
+
+// What the SLC allocator did for a graph.
+enum class SlcOutcome {
+  kOff,
+  kNothingToKeep,  // on, but the graph moves no data that could stay in the cache
+  kMarked,         // on: transfers are marked to be kept
+};
+
+// How a compile decided on the SLC allocator.
+struct SlcReport {
+  SlcAllocator requested = SlcAllocator::kOff;
+  bool used = false;
+  // "yes", "no" or "unknown": whether the SoC is known to profit, and who says so.
+  std::string soc_support, soc_source;
+  std::string reason;  // why it is used or not, in one sentence
+  // Graphs whose transfers were marked when it was tried: "shard 0, kv_forward".
+  std::vector<std::string> marked_graphs;
+};
+
+// One event of the vendor's profile of a preparation. Events are trees: the parts of an
+// event follow it, one level deeper.
+struct ProfileRow {
+  uint32_t depth = 0;
+  uint32_t type = 0;  // the vendor's number of the event
+  std::string name;   // may be empty
+  uint64_t value = 0;
+  std::string unit;  // "us", "cycles", "bytes", "count" or empty
 };
 
 struct GraphReport {
@@ -62,14 +103,18 @@ struct GraphReport {
   uint64_t nodes = 0;  // vendor nodes
   // The vendor's estimate of one call in microseconds; 0 where the SoC has none.
   double estimate_us = 0;
-  // What the SLC allocator said of this graph: "", "allocated", "nothing to keep".
-  std::string slc;
+  SlcOutcome slc = SlcOutcome::kOff;
+  std::vector<ProfileRow> profile;  // empty without HtpOptions::profile_level
 };
 
 struct ShardReport {
-  uint64_t spill_fill_bytes = 0;
+  uint32_t first_layer = 0, num_layers = 0;
+  uint64_t spill_fill_bytes = 0;  // the largest of its graphs
   uint64_t context_bytes = 0;
   uint64_t weight_bytes = 0;
+  bool from_cache = false;  // not compiled this time
+  // What the vendor's saver wrote, with HtpOptions::saver_dir; then there is no context.
+  std::vector<std::string> saver_files;
   std::vector<GraphReport> graphs;
 };
 
@@ -78,6 +123,9 @@ struct SPILLWAY_EXPORT CompileReport {
   std::string soc;
   std::vector<std::string> graphs;
   std::vector<ShardReport> shards;
+  // The largest of all shards and graphs: the size of the buffer that they share.
+  uint64_t max_spill_fill_bytes = 0;
+  SlcReport slc;
   // Why there is no context binary; empty when there is one.
   std::string htp_left_out;
   std::vector<uint32_t> prefix_tokens;  // see CompileOptions; empty: none

@@ -46,6 +46,21 @@ void AddChildren(int pid, std::vector<int>& pids) {
   }
 }
 
+// A field of a file of lines "Name:   1234 kB", in bytes.
+std::optional<uint64_t> ReadField(const std::string& path, std::string_view field) {
+  const Result<std::string> status = ReadFile(path);
+  if (!status.ok()) return std::nullopt;
+  const std::string& text = status.value();
+  const size_t line = text.find("\n" + std::string(field) + ":");
+  if (line == std::string::npos) return std::nullopt;
+  const size_t digits = text.find_first_of("0123456789\n", line + 1);
+  if (digits == std::string::npos) return std::nullopt;
+  uint64_t kibibytes = 0;
+  const auto parsed = std::from_chars(text.data() + digits, text.data() + text.size(), kibibytes);
+  if (parsed.ec != std::errc()) return std::nullopt;
+  return kibibytes * 1024;
+}
+
 uint64_t TreeRssBytes() {
   uint64_t sum = CurrentRssBytes();
   std::vector<int> pids;
@@ -64,18 +79,10 @@ uint64_t TreeRssBytes() {
 }  // namespace
 
 std::optional<uint64_t> ProcessMemoryBytes(int pid, std::string_view field) {
-  const Result<std::string> status = ReadFile("/proc/" + std::to_string(pid) + "/status");
-  if (!status.ok()) return std::nullopt;
-  const std::string& text = status.value();
-  const size_t line = text.find("\n" + std::string(field) + ":");
-  if (line == std::string::npos) return std::nullopt;
-  const size_t digits = text.find_first_of("0123456789\n", line + 1);
-  if (digits == std::string::npos) return std::nullopt;
-  uint64_t kibibytes = 0;
-  const auto parsed = std::from_chars(text.data() + digits, text.data() + text.size(), kibibytes);
-  if (parsed.ec != std::errc()) return std::nullopt;
-  return kibibytes * 1024;
+  return ReadField("/proc/" + std::to_string(pid) + "/status", field);
 }
+
+uint64_t AvailableMemoryBytes() { return ReadField("/proc/meminfo", "MemAvailable").value_or(0); }
 
 uint64_t CurrentRssBytes() { return ProcessMemoryBytes(getpid(), "VmRSS").value_or(0); }
 

@@ -14,6 +14,10 @@ namespace spillway {
 uint64_t CurrentRssBytes();
 uint64_t PeakRssBytes();
 
+// What the system can give to processes without swapping, in bytes; 0 when /proc
+// cannot be read.
+uint64_t AvailableMemoryBytes();
+
 // Watches the resident memory of this process and all its descendants, summed,
 // every 20 ms on a thread of its own, until destruction. Pages that processes
 // share are counted once a process (as /proc reports them), so a sample is an

@@ -28,13 +28,35 @@ Status CheckLengths(const CompileOptions& options) {
         "context length; raise --context-len or lower --prefill-ar-len",
         options.prefill_ar_len, options.context_len));
   }
-  if (options.kv_bits != 8 && options.kv_bits != 16) {
-    return InvalidArgumentError(
-        fmt::format("KV cache of {} bits: expected 8 or 16", options.kv_bits));
+  if (options.kv_bits != 0 && options.kv_bits != 8 && options.kv_bits != 16) {
+    return InvalidArgumentError(fmt::format(
+        "KV cache of {} bits: expected 8 or 16, or 0 for what the recipe says", options.kv_bits));
   }
   if (options.calib_tokens < 16) {
     return InvalidArgumentError(
         fmt::format("{} calibration tokens: expected at least 16", options.calib_tokens));
+  }
+  return OkStatus();
+}
+
+// Without a context binary there is nothing for some of the other options to do.
+Status CheckOutcome(const CompileOptions& options) {
+  const bool records = !options.htp.saver_dir.empty();
+  if (!records && !options.htp.online_prepare) return OkStatus();
+  const std::string_view what = records ? "saver_dir" : "online_prepare";
+  if (options.htp_build == HtpBuild::kOff) {
+    return InvalidArgumentError(fmt::format(
+        "HTP option {} needs the vendor's libraries, but they are switched off (--htp off)", what));
+  }
+  if (options.with_simulator) {
+    return InvalidArgumentError(fmt::format(
+        "HTP option {} makes no context binary, so --with-simulator cannot make one either; leave "
+        "one of them away",
+        what));
+  }
+  if (records && options.in_process) {
+    return InvalidArgumentError(
+        "HTP option saver_dir needs a process for each record; leave --in-process away");
   }
   return OkStatus();
 }
@@ -47,6 +69,11 @@ Result<CheckedOptions> CheckCompileOptions(const CompileOptions& options) {
   SPILLWAY_RETURN_IF_ERROR(FindRecipe(options.recipe).status());
   CheckedOptions checked;
   SPILLWAY_ASSIGN_OR_RETURN(checked.soc, qnn::htp::CheckOptions(options.htp));
+  SPILLWAY_RETURN_IF_ERROR(qnn::htp::CheckOpPackageFiles(options.htp));
+  SPILLWAY_RETURN_IF_ERROR(CheckOutcome(options));
+  for (const std::string& warning : qnn::htp::OptionWarnings(options.htp, *checked.soc)) {
+    Log(LogLevel::kWarning, "HTP option {}", warning);
+  }
   const std::optional<IoProfile> io = ParseIoProfile(options.io_profile);
   if (!io) {
     return InvalidArgumentError(

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <iterator>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -16,7 +16,9 @@
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "compiler/check_options.h"
-#include "compiler/vendor_job.h"
+#include "compiler/compile_contexts.h"
+#include "compiler/graph_hash.h"
+#include "compiler/shard_plan.h"
 #include "decoder/decoder.h"
 #include "graph/legalize.h"
 #include "package/package.h"
@@ -75,10 +77,12 @@ class Compilation {
     SPILLWAY_ASSIGN_OR_RETURN(checked_, CheckCompileOptions(options_));
     SPILLWAY_RETURN_IF_ERROR(CheckOutputFolder(options_.output_path));
     report_.soc = std::string(checked_.soc->name);
+    SPILLWAY_ASSIGN_OR_RETURN(recipe_, FindRecipe(options_.recipe));
+    if (options_.kv_bits > 0) recipe_.kv = options_.kv_bits == 8 ? DType::kU8 : DType::kU16;
     SPILLWAY_RETURN_IF_ERROR(FindVendor());
     SPILLWAY_ASSIGN_OR_RETURN(PackageWriter writer, PackageWriter::Create(options_.output_path));
     SPILLWAY_RETURN_IF_ERROR(MakeGraphs(writer));
-    SPILLWAY_RETURN_IF_ERROR(CompileContexts(writer));
+    SPILLWAY_RETURN_IF_ERROR(MakeContexts(writer));
     SPILLWAY_RETURN_IF_ERROR(Finish(writer, wall));
     return report_;
   }
@@ -109,6 +113,9 @@ class Compilation {
     SPILLWAY_RETURN_IF_ERROR(writer.AddTokenizer(data));
     DescribeModel(*model);
 
+    const ContextSizes sizes = EstimateContextSizes(*model, options_, recipe_);
+    SPILLWAY_ASSIGN_OR_RETURN(const std::vector<LayerRange> shards, PlanShards(sizes, options_));
+
     ThreadPool pool(options_.threads);
     Decoder decoder(model);
     const Stopwatch calibrate;
@@ -118,18 +125,8 @@ class Compilation {
     report_.prefix_tokens = prefix_.tokens;
     manifest_.prefix_tokens = prefix_.tokens;
 
-    const Stopwatch quantize;
-    std::vector<Tensor> extra;
-    SPILLWAY_ASSIGN_OR_RETURN(const auto graphs,
-                              QuantizeGraphs(decoder, std::move(ranges), &pool, &extra));
-    report_.quantize_s = quantize.Seconds();
-
-    const Stopwatch write;
-    progress_.Update("write the weights", -1.0);
-    SPILLWAY_RETURN_IF_ERROR(writer.AddGraphs(graphs, extra));
-    SPILLWAY_RETURN_IF_ERROR(HashModel(*model));
-    report_.write_s = write.Seconds();
-    return OkStatus();
+    SPILLWAY_RETURN_IF_ERROR(MakeShards(decoder, std::move(ranges), shards, &pool, writer));
+    return HashModel(*model);
   }
 
   void DescribeModel(const Model& model) {
@@ -189,45 +186,86 @@ class Compilation {
     return OkStatus();
   }
 
-  using ShardGraphs = std::vector<std::vector<std::shared_ptr<const Graph>>>;
+  // Quantises and writes shard by shard: only one is in memory at a time.
+  Status MakeShards(Decoder& decoder, TensorRanges ranges, const std::vector<LayerRange>& shards,
+                    ThreadPool* pool, PackageWriter& writer) {
+    const Stopwatch all;
+    progress_.Update("quantise", 0.0);
+    GraphQuantizer quantizer(recipe_, std::move(ranges), pool);
+    std::vector<Tensor> extra;
+    SPILLWAY_RETURN_IF_ERROR(QuantizeExtra(decoder, quantizer, extra));
+    for (const auto& [name, ar_len] : StepGraphs()) report_.graphs.push_back(name);
+    for (size_t s = 0; s < shards.size(); ++s) {
+      progress_.Update("quantise", static_cast<double>(s) / static_cast<double>(shards.size()));
+      std::vector<std::shared_ptr<const Graph>> graphs;
+      for (const auto& [name, ar_len] : StepGraphs()) {
+        SPILLWAY_ASSIGN_OR_RETURN(graphs.emplace_back(),
+                                  MakeGraph(decoder, quantizer, name, ar_len, shards[s]));
+      }
+      ShardInfo info;
+      info.first_layer = shards[s].first_layer;
+      info.num_layers = shards[s].num_layers;
+      info.weight_bytes = ConstantBytes(graphs);
+      manifest_.shards.push_back(info);
+      shard_hashes_.push_back(HashGraphs(graphs));
+      const Stopwatch write;
+      SPILLWAY_RETURN_IF_ERROR(writer.AddShard(graphs));
+      report_.write_s += write.Seconds();
+      quantizer.ReleaseMatrices();
+    }
+    const Stopwatch write;
+    SPILLWAY_RETURN_IF_ERROR(writer.FinishGraphs(extra));
+    report_.write_s += write.Seconds();
+    report_.quantize_s = all.Seconds() - report_.write_s;
+    return OkStatus();
+  }
 
-  Result<ShardGraphs> QuantizeGraphs(Decoder& decoder, TensorRanges ranges, ThreadPool* pool,
-                                     std::vector<Tensor>* extra) {
-    progress_.Update("quantise", -1.0);
-    SPILLWAY_ASSIGN_OR_RETURN(Recipe recipe, FindRecipe(options_.recipe));
-    recipe.kv = options_.kv_bits == 8 ? DType::kU8 : DType::kU16;
-    GraphQuantizer quantizer(recipe, std::move(ranges), pool);
+  // What no graph uses: an untied embedding, the prefix's keys and values.
+  Status QuantizeExtra(Decoder& decoder, GraphQuantizer& quantizer, std::vector<Tensor>& extra) {
     const ModelConfig& config = decoder.model().config();
     const std::string name = config.tied_embeddings ? kHeadWeightName : kEmbeddingWeightName;
     Tensor embedding = quantizer.QuantizeEmbedding(name, decoder.EmbeddingData(), config.vocab_size,
                                                    config.hidden_dim);
-    if (!config.tied_embeddings) extra->push_back(std::move(embedding));
+    if (!config.tied_embeddings) extra.push_back(std::move(embedding));
     SPILLWAY_ASSIGN_OR_RETURN(std::vector<Tensor> prefix,
                               quantizer.QuantizePrefix(prefix_, config));
-    std::move(prefix.begin(), prefix.end(), std::back_inserter(*extra));
+    std::move(prefix.begin(), prefix.end(), std::back_inserter(extra));
     manifest_.embedding_tensor = name;
-    manifest_.recipe = recipe.name;
-    manifest_.kv_dtype = recipe.kv;
+    manifest_.recipe = recipe_.name;
+    manifest_.kv_dtype = recipe_.kv;
+    return OkStatus();
+  }
 
-    std::vector<std::shared_ptr<const Graph>> shard;
-    for (const auto& [graph_name, ar_len] : StepGraphs()) {
-      DecoderOptions options;
-      options.name = graph_name;
-      options.ar_len = ar_len;
-      options.context_len = options_.context_len;
-      options.io = checked_.io;
-      SPILLWAY_ASSIGN_OR_RETURN(const Graph built, decoder.Build(options));
-      SPILLWAY_ASSIGN_OR_RETURN(const Graph quantized, quantizer.Quantize(built));
-      LegalizeTarget target;
-      target.htp_arch = static_cast<int>(checked_.soc->arch);
-      SPILLWAY_ASSIGN_OR_RETURN(Graph legal, Legalize(quantized, target));
-      shard.push_back(std::make_shared<const Graph>(std::move(legal)));
-      report_.graphs.push_back(graph_name);
+  Result<std::shared_ptr<const Graph>> MakeGraph(Decoder& decoder, GraphQuantizer& quantizer,
+                                                 const std::string& name, uint32_t ar_len,
+                                                 const LayerRange& layers) {
+    DecoderOptions options;
+    options.name = name;
+    options.ar_len = ar_len;
+    options.context_len = options_.context_len;
+    options.io = checked_.io;
+    options.first_layer = layers.first_layer;
+    options.num_layers = layers.num_layers;
+    SPILLWAY_ASSIGN_OR_RETURN(const Graph built, decoder.Build(options));
+    SPILLWAY_ASSIGN_OR_RETURN(const Graph quantized, quantizer.Quantize(built));
+    LegalizeTarget target;
+    target.htp_arch = static_cast<int>(checked_.soc->arch);
+    SPILLWAY_ASSIGN_OR_RETURN(Graph legal, Legalize(quantized, target));
+    return std::make_shared<const Graph>(std::move(legal));
+  }
+
+  // Bytes of the constants, each once.
+  static uint64_t ConstantBytes(const std::vector<std::shared_ptr<const Graph>>& graphs) {
+    std::set<const ConstantData*> seen;
+    uint64_t bytes = 0;
+    for (const auto& graph : graphs) {
+      for (const Tensor& tensor : graph->tensors()) {
+        if (tensor.role != TensorRole::kConstant || !seen.insert(tensor.data.get()).second)
+          continue;
+        bytes += tensor.Bytes();
+      }
     }
-    ShardInfo info;
-    info.num_layers = config.num_layers;
-    manifest_.shards = {info};
-    return ShardGraphs{shard};
+    return bytes;
   }
 
   // Names and AR lengths of the graphs of the mode, in their order.
@@ -240,60 +278,19 @@ class Compilation {
     return graphs;
   }
 
-  Result<VendorResult> RunJob(const VendorJob& job, const std::string& label) {
-    VendorEvents events;
-    events.progress = [&](std::string_view stage, double fraction) {
-      progress_.Update(fmt::format("{}: {}", label, stage), fraction);
-    };
-    events.log = [](LogLevel level, std::string_view line) { LogMessage(level, line); };
-    return options_.in_process ? RunVendorJob(job, events)
-                               : RunVendorJobInWorker(job, options_.vendor_timeout_s, events);
-  }
-
-  Status CompileContexts(PackageWriter& writer) {
+  Status MakeContexts(PackageWriter& writer) {
     report_.shards.resize(manifest_.shards.size());
+    htp_ = options_.htp;
+    if (recipe_.is_float()) htp_.precision = Precision::kFp16;
     if (!report_.htp_left_out.empty()) return OkStatus();
     const Stopwatch vendor;
-    const bool sharing = options_.htp.weight_sharing.value_or(report_.graphs.size() > 1);
-    for (uint32_t shard = 0; shard < manifest_.shards.size(); ++shard) {
-      VendorJob job;
-      job.folder = writer.PathOf("");
-      job.shard = shard;
-      job.qnn_lib_dir = library_dir_;
-      job.htp = options_.htp;
-      job.htp.weight_sharing = sharing;
-      ShardInfo& info = manifest_.shards[shard];
-      info.context_file = fmt::format("context_{}.bin", shard);
-      job.output_path = writer.PathOf(info.context_file);
-      SPILLWAY_ASSIGN_OR_RETURN(const VendorResult result,
-                                RunJob(job, fmt::format("context {}", shard)));
-      AddContext(result, shard);
-      if (!options_.with_simulator) continue;
-      info.plain_file = fmt::format("plain_{}.bin", shard);
-      job.output_path = writer.PathOf(info.plain_file);
-      job.htp.weight_sharing = false;
-      job.htp.slc_allocator = SlcAllocator::kOff;
-      SPILLWAY_RETURN_IF_ERROR(RunJob(job, fmt::format("simulator context {}", shard)).status());
-    }
-    manifest_.weight_sharing = sharing;
-    manifest_.slc_allocator = options_.htp.slc_allocator == SlcAllocator::kOn;
+    const ContextInputs inputs{checked_.soc, library_dir_, std::move(shard_hashes_)};
+    SPILLWAY_RETURN_IF_ERROR(CompileContexts(
+        options_, inputs,
+        [this](std::string_view stage, double fraction) { progress_.Update(stage, fraction); },
+        writer, htp_, manifest_, report_));
     report_.vendor_s = vendor.Seconds();
     return OkStatus();
-  }
-
-  void AddContext(const VendorResult& result, uint32_t shard) {
-    report_.shards[shard] = result.shard;
-    report_.vendor_build_id = result.build_id;
-    report_.vendor_finalize_s += result.finalize_s;
-    ShardInfo& info = manifest_.shards[shard];
-    info.spill_fill_bytes = result.shard.spill_fill_bytes;
-    info.context_bytes = result.shard.context_bytes;
-    info.weight_bytes = result.shard.weight_bytes;
-    const nlohmann::ordered_json vendor{{"build_id", result.build_id},
-                                        {"core_api", result.core_api},
-                                        {"backend_api", result.backend_api},
-                                        {"soc_model", result.soc_model}};
-    manifest_.vendor_json = vendor.dump();
   }
 
   Status Finish(PackageWriter& writer, const Stopwatch& wall) {
@@ -302,7 +299,7 @@ class Compilation {
     manifest_.io_profile = IoProfileName(checked_.io);
     manifest_.mode = options_.mode;
     manifest_.soc = report_.soc;
-    manifest_.htp_options_json = qnn::htp::HtpOptionsToJson(options_.htp);
+    manifest_.htp_options_json = qnn::htp::HtpOptionsToJson(htp_);
     report_.package_path = options_.output_path;
     report_.peak_rss_bytes = std::max(memory_.peak_bytes(), PeakRssBytes());
     SPILLWAY_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(writer.PathOf("")));
@@ -322,6 +319,9 @@ class Compilation {
   CheckedOptions checked_;
   std::string library_dir_;
   FloatPrefix prefix_;
+  Recipe recipe_;
+  HtpOptions htp_;  // as they were used
+  std::vector<std::string> shard_hashes_;
   PackageManifest manifest_;
   CompileReport report_;
   MemoryWatch memory_;

@@ -1,6 +1,8 @@
 // What a compile would take, from the model's shapes and from what was measured
 // on two models (bench/README.md).
 
+#include "compiler/estimate.h"
+
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -42,6 +44,11 @@ uint64_t WeightBytes(const Model& model) {
 }
 
 }  // namespace
+
+uint64_t VendorPeakBytes(uint64_t weight_bytes, size_t graphs) {
+  return static_cast<uint64_t>(kVendorBaseBytes + static_cast<double>(graphs) * kVendorOverWeights *
+                                                      static_cast<double>(weight_bytes));
+}
 
 Result<CompileEstimate> EstimateCompile(const CompileOptions& options) {
   SPILLWAY_ASSIGN_OR_RETURN(const CheckedOptions checked, CheckCompileOptions(options));

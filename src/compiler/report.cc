@@ -18,6 +18,58 @@ std::string Bytes(uint64_t bytes) {
   return fmt::format("{} bytes", bytes);
 }
 
+const char* SlcText(SlcOutcome outcome) {
+  switch (outcome) {
+    case SlcOutcome::kOff:
+      return "off";
+    case SlcOutcome::kNothingToKeep:
+      return "on, but no allocation: the graph moves no data that could be kept";
+    case SlcOutcome::kMarked:
+      return "on, transfers marked";
+  }
+  return "";
+}
+
+const char* RequestText(SlcAllocator requested) {
+  switch (requested) {
+    case SlcAllocator::kOff:
+      return "off";
+    case SlcAllocator::kOn:
+      return "on";
+    case SlcAllocator::kAuto:
+      return "auto";
+  }
+  return "";
+}
+
+// The vendor's own numbers do not change with the allocator, so only a device tells.
+constexpr char kMeasureSlc[] =
+    "compile the package twice, with --slc-allocator=on and =off, run both on the device with "
+    "the same prompts, and compare its power and DDR counters and tokens/s";
+
+Json SlcJson(const SlcReport& slc) {
+  return Json{{"requested", RequestText(slc.requested)},
+              {"used", slc.used},
+              {"soc_support", slc.soc_support},
+              {"soc_source", slc.soc_source},
+              {"reason", slc.reason},
+              {"marked_graphs", slc.marked_graphs},
+              {"how_to_measure", kMeasureSlc}};
+}
+
+std::string SlcReportText(const SlcReport& slc) {
+  if (slc.requested == SlcAllocator::kOff) return "";
+  std::string text = fmt::format(
+      "  SLC allocator ({}): {}\n", RequestText(slc.requested),
+      slc.requested == SlcAllocator::kAuto ? slc.reason
+      : slc.marked_graphs.empty()
+          ? "on, but no graph has transfers to keep"
+          : fmt::format("on, transfers marked in {}", fmt::join(slc.marked_graphs, "; ")));
+  text += fmt::format("    does the SoC profit: {} ({})\n    to measure: {}\n", slc.soc_support,
+                      slc.soc_source, kMeasureSlc);
+  return text;
+}
+
 // DDR traffic of a graph over all shards.
 struct Traffic {
   uint64_t spill = 0, fill = 0, read = 0, write = 0;
@@ -37,6 +89,28 @@ std::map<std::string, Traffic> TrafficByGraph(const CompileReport& report) {
   return traffic;
 }
 
+Json ProfileJson(const std::vector<ProfileRow>& rows) {
+  Json json = Json::array();
+  for (const ProfileRow& row : rows) {
+    json.push_back(Json{{"depth", row.depth},
+                        {"event", row.type},
+                        {"name", row.name},
+                        {"value", row.value},
+                        {"unit", row.unit}});
+  }
+  return json;
+}
+
+std::string ProfileText(const std::vector<ProfileRow>& rows) {
+  std::string text;
+  for (const ProfileRow& row : rows) {
+    text += fmt::format("      {:>{}}{} {} {}\n", "", 2 * row.depth,
+                        row.name.empty() ? fmt::format("event {}", row.type) : row.name, row.value,
+                        row.unit);
+  }
+  return text;
+}
+
 Json ShardJson(const ShardReport& shard) {
   Json graphs = Json::array();
   for (const GraphReport& graph : shard.graphs) {
@@ -45,17 +119,24 @@ Json ShardJson(const ShardReport& shard) {
               {"finalize_s", graph.finalize_s},
               {"spill_fill_bytes", graph.spill_fill_buffer_bytes},
               {"vtcm_bytes", graph.vtcm_bytes},
-              {"slc", graph.slc}};
+              {"slc", SlcText(graph.slc)}};
     if (graph.estimate_us > 0) json["estimate_us"] = graph.estimate_us;
+    if (!graph.profile.empty()) json["profile"] = ProfileJson(graph.profile);
     graphs.push_back(std::move(json));
   }
-  return Json{{"spill_fill_bytes", shard.spill_fill_bytes},
-              {"context_bytes", shard.context_bytes},
-              {"weight_bytes", shard.weight_bytes},
-              {"graphs", std::move(graphs)}};
+  Json json{{"first_layer", shard.first_layer},     {"num_layers", shard.num_layers},
+            {"from_cache", shard.from_cache},       {"spill_fill_bytes", shard.spill_fill_bytes},
+            {"context_bytes", shard.context_bytes}, {"weight_bytes", shard.weight_bytes},
+            {"graphs", std::move(graphs)}};
+  if (!shard.saver_files.empty()) json["saver_files"] = shard.saver_files;
+  return json;
 }
 
 std::string GraphText(const GraphReport& graph) {
+  if (graph.finalize_s == 0) {
+    return fmt::format("    {:<16} {} nodes, all accepted by the vendor; not finalised\n",
+                       graph.name, graph.nodes);
+  }
   std::string text = fmt::format(
       "    {:<16} {} nodes, finalised in {:.1f} s; DDR a call: read {}, write {}, spill {}, fill "
       "{}\n",
@@ -65,8 +146,22 @@ std::string GraphText(const GraphReport& graph) {
     text +=
         fmt::format("    {:<16} the vendor's estimate: {:.0f} us a call\n", "", graph.estimate_us);
   }
-  if (!graph.slc.empty()) text += fmt::format("    {:<16} SLC: {}\n", "", graph.slc);
-  return text;
+  return text + ProfileText(graph.profile);
+}
+
+// What a shard was made into.
+std::string ShardText(const ShardReport& shard) {
+  if (!shard.saver_files.empty()) {
+    return fmt::format("no context, but a record of the vendor calls: {}",
+                       fmt::join(shard.saver_files, ", "));
+  }
+  if (shard.context_bytes == 0) {
+    return fmt::format("weights {}, no context: it is prepared on the device",
+                       Bytes(shard.weight_bytes));
+  }
+  return fmt::format("context {}, weights {}, spill-fill {}{}", Bytes(shard.context_bytes),
+                     Bytes(shard.weight_bytes), Bytes(shard.spill_fill_bytes),
+                     shard.from_cache ? "; from the cache" : "");
 }
 
 }  // namespace
@@ -82,6 +177,8 @@ std::string CompileReport::ToJson() const {
                              {"spill_bytes", traffic.spill},
                              {"fill_bytes", traffic.fill}};
   }
+  json["max_spill_fill_bytes"] = max_spill_fill_bytes;
+  json["slc_allocator"] = SlcJson(slc);
   json["htp_left_out"] = htp_left_out;
   json["prefix_tokens"] = prefix_tokens;
   json["vendor_build_id"] = vendor_build_id;
@@ -109,10 +206,15 @@ std::string CompileReport::ToText() const {
   }
   for (size_t i = 0; i < shards.size() && htp_left_out.empty(); ++i) {
     const ShardReport& shard = shards[i];
-    text += fmt::format("  shard {}: context {}, weights {}, spill-fill buffer {}\n", i,
-                        Bytes(shard.context_bytes), Bytes(shard.weight_bytes),
-                        Bytes(shard.spill_fill_bytes));
+    text += fmt::format("  shard {} (layers {} to {}): {}\n", i, shard.first_layer,
+                        shard.first_layer + shard.num_layers - 1, ShardText(shard));
     for (const GraphReport& graph : shard.graphs) text += GraphText(graph);
+  }
+  if (htp_left_out.empty()) {
+    text +=
+        fmt::format("  spill-fill buffer for {}: {}\n",
+                    shards.size() > 1 ? "all shards" : "the context", Bytes(max_spill_fill_bytes));
+    text += SlcReportText(slc);
   }
   text += fmt::format(
       "  time {:.1f} s: calibrate {:.1f}, quantise {:.1f}, write {:.1f}, vendor {:.1f} (of it "

@@ -1,8 +1,10 @@
-// A vendor job in this process: graphs in, context binary out.
+// A vendor job in this process: graphs in, context binary out; or, as the options ask,
+// only a check of every node (online preparation) or a record of the calls (saver).
 
 #include <fmt/format.h>
 
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -14,6 +16,7 @@
 #include "qnn/api/binary_info.h"
 #include "qnn/api/manager.h"
 #include "qnn/htp/options.h"
+#include "qnn/htp/options_json.h"
 #include "qnn/lower/lower.h"
 
 namespace spillway {
@@ -35,9 +38,32 @@ void AddLogFacts(const qnn::GraphLogFacts& facts, GraphReport& report) {
     report.write_bytes = facts.ddr->write_total_bytes;
   }
   if (facts.slc_allocate() != 1) return;
-  report.slc = facts.slc_had_nothing_to_do
-                   ? "on, but no allocation: the graph moves no data that could be kept"
-                   : "on, transfers marked";
+  report.slc = facts.slc_had_nothing_to_do ? SlcOutcome::kNothingToKeep : SlcOutcome::kMarked;
+}
+
+std::string_view UnitName(uint32_t unit) {
+  switch (unit) {
+    case qnn::abi::kUnitMicroseconds:
+      return "us";
+    case qnn::abi::kUnitBytes:
+      return "bytes";
+    case qnn::abi::kUnitCycles:
+      return "cycles";
+    case qnn::abi::kUnitCount:
+      return "count";
+    default:
+      return "";
+  }
+}
+
+// The vendor's trees of events as rows, parents before their parts.
+void AddProfileRows(const std::vector<qnn::ProfileEvent>& events, uint32_t depth,
+                    std::vector<ProfileRow>& rows) {
+  for (const qnn::ProfileEvent& event : events) {
+    rows.push_back(
+        {depth, event.type, event.identifier, event.value, std::string(UnitName(event.unit))});
+    AddProfileRows(event.children, depth + 1, rows);
+  }
 }
 
 class VendorCompile {
@@ -54,7 +80,8 @@ class VendorCompile {
     }
     CountWeights(shards[job_.shard]);
     for (const auto& graph : shards[job_.shard]) SPILLWAY_RETURN_IF_ERROR(AddGraph(*graph));
-    SPILLWAY_RETURN_IF_ERROR(WriteBinary());
+    if (MakesBinary(options_)) SPILLWAY_RETURN_IF_ERROR(WriteBinary());
+    if (!options_.saver_dir.empty()) SPILLWAY_RETURN_IF_ERROR(FinishRecord());
     const std::chrono::duration<double> total = std::chrono::steady_clock::now() - start;
     result_.total_s = total.count();
     return result_;
@@ -66,12 +93,11 @@ class VendorCompile {
       return InternalError("a compile job must say whether the SLC allocator is on or off");
     }
     Progress("load the vendor library", -1.0);
-    SPILLWAY_ASSIGN_OR_RETURN(auto library, qnn::Library::Load(job_.qnn_lib_dir));
-    SPILLWAY_ASSIGN_OR_RETURN(system_, qnn::SystemLibrary::Load(job_.qnn_lib_dir));
+    SPILLWAY_ASSIGN_OR_RETURN(soc_, qnn::htp::CheckOptions(options_));
+    SPILLWAY_ASSIGN_OR_RETURN(const auto library, LoadLibrary());
     result_.build_id = library->build_id();
     result_.core_api = qnn::VersionText(library->version().core);
     result_.backend_api = qnn::VersionText(library->version().backend);
-    SPILLWAY_ASSIGN_OR_RETURN(soc_, qnn::htp::CheckOptions(options_));
     SPILLWAY_ASSIGN_OR_RETURN(
         log_, qnn::VendorLog::Create(library,
                                      qnn::htp::ToVendor(options_.log_level, qnn::abi::kLogVerbose),
@@ -79,13 +105,43 @@ class VendorCompile {
                                        if (events_.log) events_.log(FromVendorLevel(level), line);
                                      }));
     SPILLWAY_ASSIGN_OR_RETURN(backend_, qnn::Backend::Create(log_));
+    for (const OpPackage& package : options_.op_packages) {
+      SPILLWAY_RETURN_IF_ERROR(
+          backend_->RegisterOpPackage(package.path, package.interface_provider, package.target));
+    }
     SPILLWAY_ASSIGN_OR_RETURN(device_, qnn::Device::Create(log_, qnn::htp::MakeDeviceConfigs(
                                                                      *soc_, options_.pd_session,
                                                                      library->version().backend)));
-    profile_level_ = soc_->estimates ? qnn::abi::kProfileDetailed : 0u;
     SPILLWAY_ASSIGN_OR_RETURN(
         context_, qnn::Context::Create(backend_, device_, qnn::htp::MakeContextConfigs(options_)));
     return OkStatus();
+  }
+
+  Result<std::shared_ptr<const qnn::Library>> LoadLibrary() {
+    if (options_.saver_dir.empty()) {
+      if (MakesBinary(options_)) {
+        SPILLWAY_ASSIGN_OR_RETURN(system_, qnn::SystemLibrary::Load(job_.qnn_lib_dir));
+      }
+      return qnn::Library::Load(job_.qnn_lib_dir);
+    }
+    // One record a context: the files have fixed names.
+    record_dir_ = JoinPath(options_.saver_dir, fmt::format("context_{}", job_.shard));
+    std::error_code error;
+    std::filesystem::create_directories(record_dir_, error);
+    if (error) {
+      return IoError(fmt::format("saver_dir: creating {}: {}", record_dir_, error.message()));
+    }
+    return qnn::Library::LoadSaver(job_.qnn_lib_dir, record_dir_);
+  }
+
+  // What is asked of the vendor's profile; the estimate is wanted wherever there is one,
+  // and the saver has none to give.
+  uint32_t ProfileLevelToUse() const {
+    if (!options_.saver_dir.empty()) return 0;
+    if (options_.profile_level != ProfileLevel::kOff) {
+      return qnn::htp::ToVendor(options_.profile_level);
+    }
+    return soc_->estimates ? qnn::abi::kProfileDetailed : 0U;
   }
 
   void Progress(std::string_view stage, double fraction) {
@@ -105,28 +161,75 @@ class VendorCompile {
 
   Status AddGraph(const Graph& graph) {
     Progress("build " + graph.name(), -1.0);
+    SPILLWAY_ASSIGN_OR_RETURN(qnn::Graph * vendor, CreateGraph(graph.name()));
+    qnn::LowerOptions lower;
+    lower.dump_intermediates = options_.dump_intermediates;
+    SPILLWAY_ASSIGN_OR_RETURN(const qnn::LowerResult lowered,
+                              qnn::LowerGraph(graph, vendor, lower));
+    GraphReport& report = result_.shard.graphs.emplace_back();
+    report.name = graph.name();
+    report.nodes = lowered.nodes;
+    // Every node was shown to the vendor; the rest happens on the device.
+    return options_.online_prepare ? OkStatus() : Finalize(*vendor, report);
+  }
+
+  // The compiler accepts switches that it does not know, and only its log says so.
+  Result<qnn::Graph*> CreateGraph(const std::string& name) {
+    const uint64_t mark = log_->Mark();
     SPILLWAY_ASSIGN_OR_RETURN(
-        qnn::Graph * vendor,
-        context_->CreateGraph(graph.name(), qnn::htp::MakeGraphConfigs(options_, *soc_)));
-    SPILLWAY_ASSIGN_OR_RETURN(const qnn::LowerResult lowered, qnn::LowerGraph(graph, vendor));
+        qnn::Graph * graph,
+        context_->CreateGraph(name, qnn::htp::MakeGraphConfigs(options_, *soc_)));
+    const std::vector<std::string> problems = log_->ProblemsSince(mark);
+    for (const auto& [key, value] : options_.finalize_config) {
+      const std::string said = fmt::format("Option {} not found", key);
+      for (const std::string& line : problems) {
+        if (line.find(said) == std::string::npos) continue;
+        return InvalidArgumentError(
+            fmt::format("HTP option finalize_config has {}={}, but the vendor's compiler {} knows "
+                        "no switch of that name; check its spelling and the library's version",
+                        key, value, result_.build_id));
+      }
+    }
+    return graph;
+  }
+
+  Status Finalize(qnn::Graph& graph, GraphReport& report) {
     qnn::FinalizeOptions finalize;
-    finalize.profile_level = profile_level_;
+    finalize.profile_level = ProfileLevelToUse();
     const std::string stage = "finalise " + graph.name();
     finalize.progress = [&](std::string_view vendor_stage, double fraction) {
       Progress(fmt::format("{} ({})", stage, vendor_stage), fraction);
     };
-    SPILLWAY_ASSIGN_OR_RETURN(const qnn::FinalizeResult finalized, vendor->Finalize(finalize));
-    GraphReport report;
-    report.name = graph.name();
-    report.nodes = lowered.nodes;
+    SPILLWAY_ASSIGN_OR_RETURN(const qnn::FinalizeResult finalized, graph.Finalize(finalize));
     report.finalize_s = finalized.seconds;
     if (finalized.estimates) {
       report.estimate_us = static_cast<double>(finalized.estimates->microseconds.value);
     }
+    if (options_.profile_level != ProfileLevel::kOff) {
+      AddProfileRows(finalized.events, 0, report.profile);
+    }
     const qnn::LogFacts facts = log_->facts();
     if (const auto* said = facts.FindGraph(graph.name())) AddLogFacts(*said, report);
     result_.finalize_s += finalized.seconds;
-    result_.shard.graphs.push_back(std::move(report));
+    return OkStatus();
+  }
+
+  // The saver writes its last lines when the objects go. It knows none of HTP's own
+  // options, so they are put beside its files.
+  Status FinishRecord() {
+    context_.reset();
+    device_.reset();
+    backend_.reset();
+    log_.reset();
+    SPILLWAY_RETURN_IF_ERROR(WriteFileAtomically(JoinPath(record_dir_, "htp_options.json"),
+                                                 qnn::htp::HtpOptionsToJson(options_) + "\n"));
+    for (const char* name : {"saver_output.c", "params.bin", "htp_options.json"}) {
+      const std::string path = JoinPath(record_dir_, name);
+      if (!FileExists(path)) {
+        return VendorError(fmt::format("the vendor's saver did not write {}", path));
+      }
+      result_.shard.saver_files.push_back(path);
+    }
     return OkStatus();
   }
 
@@ -164,7 +267,7 @@ class VendorCompile {
   const VendorEvents& events_;
   const HtpOptions& options_;
   const qnn::htp::Soc* soc_ = nullptr;
-  uint32_t profile_level_ = 0;
+  std::string record_dir_;  // of the saver
   std::shared_ptr<const qnn::SystemLibrary> system_;
   std::shared_ptr<qnn::VendorLog> log_;
   std::shared_ptr<qnn::Backend> backend_;
@@ -174,6 +277,10 @@ class VendorCompile {
 };
 
 }  // namespace
+
+bool MakesBinary(const HtpOptions& options) {
+  return !options.online_prepare && options.saver_dir.empty();
+}
 
 Result<VendorResult> RunVendorJob(const VendorJob& job, const VendorEvents& events) {
   return VendorCompile(job, events).Run();

@@ -4,6 +4,7 @@
 #ifndef SPILLWAY_COMPILER_VENDOR_JOB_H_
 #define SPILLWAY_COMPILER_VENDOR_JOB_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -16,12 +17,16 @@
 
 namespace spillway {
 
+// Whether a job writes a context binary: not when the graphs are prepared on the device
+// (then every node is only shown to the vendor) nor when the calls are recorded.
+bool MakesBinary(const HtpOptions& options);
+
 struct VendorJob {
   std::string folder;       // holds graphs.fb and weights.bin
   uint32_t shard = 0;       // whose graphs to compile, all into one context
   std::string output_path;  // written under a temporary name and renamed
   std::string qnn_lib_dir;
-  HtpOptions htp;  // weight_sharing is set
+  HtpOptions htp;  // weight_sharing is set, slc_allocator on or off
 
   std::string ToJson() const;
   static Result<VendorJob> FromJson(std::string_view text);
@@ -43,6 +48,9 @@ struct VendorResult {
 struct VendorEvents {
   std::function<void(std::string_view stage, double fraction)> progress;
   std::function<void(LogLevel level, std::string_view line)> log;
+  // May be null. When it turns true, a job in a child process ends soon, with
+  // kFailedPrecondition.
+  const std::atomic<bool>* stop = nullptr;
 };
 
 // Runs the job in this process. A crash of the vendor library is a crash of the

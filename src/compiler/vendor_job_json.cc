@@ -12,6 +12,22 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+Json ProfileToJson(const std::vector<ProfileRow>& rows) {
+  Json json = Json::array();
+  for (const ProfileRow& row : rows) {
+    json.push_back(Json::array({row.depth, row.type, row.name, row.value, row.unit}));
+  }
+  return json;
+}
+
+std::vector<ProfileRow> ProfileFromJson(const Json& json) {
+  std::vector<ProfileRow> rows;
+  for (const Json& row : json) {
+    rows.push_back({row.at(0), row.at(1), row.at(2), row.at(3), row.at(4)});
+  }
+  return rows;
+}
+
 Json GraphToJson(const GraphReport& graph) {
   return Json{{"name", graph.name},
               {"spill_bytes", graph.spill_bytes},
@@ -23,7 +39,8 @@ Json GraphToJson(const GraphReport& graph) {
               {"vtcm_bytes", graph.vtcm_bytes},
               {"nodes", graph.nodes},
               {"estimate_us", graph.estimate_us},
-              {"slc", graph.slc}};
+              {"slc", static_cast<int>(graph.slc)},
+              {"profile", ProfileToJson(graph.profile)}};
 }
 
 GraphReport GraphFromJson(const Json& json) {
@@ -38,7 +55,8 @@ GraphReport GraphFromJson(const Json& json) {
   graph.vtcm_bytes = json.value("vtcm_bytes", uint64_t{0});
   graph.nodes = json.value("nodes", uint64_t{0});
   graph.estimate_us = json.value("estimate_us", 0.0);
-  graph.slc = json.value("slc", "");
+  graph.slc = static_cast<SlcOutcome>(json.value("slc", 0));
+  if (json.contains("profile")) graph.profile = ProfileFromJson(json.at("profile"));
   return graph;
 }
 
@@ -94,6 +112,7 @@ std::string VendorResult::ToJson() const {
                    {"spill_fill_bytes", shard.spill_fill_bytes},
                    {"context_bytes", shard.context_bytes},
                    {"weight_bytes", shard.weight_bytes},
+                   {"saver_files", shard.saver_files},
                    {"graphs", graphs}});
 }
 
@@ -109,6 +128,9 @@ Result<VendorResult> VendorResult::FromJson(std::string_view text) {
     result.shard.spill_fill_bytes = json.at("spill_fill_bytes");
     result.shard.context_bytes = json.at("context_bytes");
     result.shard.weight_bytes = json.at("weight_bytes");
+    if (json.contains("saver_files")) {
+      result.shard.saver_files = json.at("saver_files").get<std::vector<std::string>>();
+    }
     for (const Json& graph : json.at("graphs")) {
       result.shard.graphs.push_back(GraphFromJson(graph));
     }

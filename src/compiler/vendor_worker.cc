@@ -43,6 +43,11 @@ class WorkerClient {
     if (!sent.ok()) return Died(sent);
     const auto start = std::chrono::steady_clock::now();
     while (true) {
+      // The vendor's compiler says something several times a second.
+      if (events_.stop != nullptr && *events_.stop) {
+        process_->Kill();
+        return FailedPreconditionError("stopped");
+      }
       const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
       Result<Message> message =
           process_->channel().Receive(std::max(0.001, timeout_s_ - elapsed.count()));

@@ -91,7 +91,7 @@ TEST_F(FakeVendorTest, WholeFlow) {
     EXPECT_EQ(graph.fill_bytes, 8192u);
     EXPECT_EQ(graph.read_bytes, 20000u);
     EXPECT_EQ(graph.write_bytes, 5000u);
-    EXPECT_EQ(graph.slc, "");
+    EXPECT_EQ(graph.slc, SlcOutcome::kOff);
   }
   const auto json = nlohmann::json::parse(report->ToJson());
   EXPECT_EQ(json["ddr"]["kv_forward"]["spill_bytes"], 4096);
@@ -120,7 +120,7 @@ TEST_F(FakeVendorTest, SlcReachesTheVendor) {
   EXPECT_THAT(lines, Contains(HasSubstr(kSlcOn)).Times(2));
   EXPECT_THAT(lines, Contains(HasSubstr(kSlc)).Times(2));
   for (const GraphReport& graph : report_.shards[0].graphs) {
-    EXPECT_EQ(graph.slc, "on, transfers marked");
+    EXPECT_EQ(graph.slc, SlcOutcome::kMarked);
   }
 }
 

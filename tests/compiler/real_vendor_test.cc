@@ -63,7 +63,7 @@ TEST_F(RealVendorTest, BothGraphsWithSharedWeightsAndSlc) {
   ASSERT_EQ(report_.shards.size(), 1u);
   ASSERT_EQ(report_.shards[0].graphs.size(), 2u);
   for (const GraphReport& graph : report_.shards[0].graphs) {
-    EXPECT_THAT(graph.slc, HasSubstr("on, "));
+    EXPECT_NE(graph.slc, SlcOutcome::kOff);
     EXPECT_GT(graph.read_bytes, 50000u);
     EXPECT_EQ(graph.vtcm_bytes, 8u << 20);
     EXPECT_GT(graph.finalize_s, 0);
@@ -172,7 +172,7 @@ TEST_F(RealVendorTest, SpillFillOfAGraphThatSpills) {
   EXPECT_GT(wide.spill_bytes, 0u);
   EXPECT_GE(wide.fill_bytes, wide.spill_bytes);
   EXPECT_EQ(wide.vtcm_bytes, 1u << 20);
-  EXPECT_EQ(wide.slc, "on, transfers marked");
+  EXPECT_EQ(wide.slc, SlcOutcome::kMarked);
   std::printf("  spill-fill buffer %llu, spill %llu, fill %llu bytes, %.1f s\n",
               static_cast<unsigned long long>(result.shard.spill_fill_bytes),
               static_cast<unsigned long long>(wide.spill_bytes),

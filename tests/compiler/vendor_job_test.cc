@@ -68,7 +68,7 @@ TEST(VendorResultTest, RoundTrip) {
   graph.vtcm_bytes = 7;
   graph.nodes = 8;
   graph.estimate_us = 9.5;
-  graph.slc = "on, transfers marked";
+  graph.slc = SlcOutcome::kMarked;
   result.shard.graphs = {graph, {}};
   const Result<VendorResult> back = VendorResult::FromJson(result.ToJson());
   ASSERT_TRUE(back.ok()) << back.status().ToString();
@@ -77,7 +77,7 @@ TEST(VendorResultTest, RoundTrip) {
   EXPECT_EQ(back->soc_model, 69u);
   ASSERT_EQ(back->shard.graphs.size(), 2u);
   EXPECT_EQ(back->shard.graphs[0].name, "kv_forward");
-  EXPECT_EQ(back->shard.graphs[0].slc, "on, transfers marked");
+  EXPECT_EQ(back->shard.graphs[0].slc, SlcOutcome::kMarked);
   EXPECT_EQ(back->shard.graphs[0].estimate_us, 9.5);
   EXPECT_EQ(back->shard.graphs[0].nodes, 8u);
 }

@@ -1,0 +1,160 @@
+#include "compiler/shard_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace spillway {
+namespace {
+
+double Giga(uint64_t bytes) { return static_cast<double>(bytes) / 1e9; }
+
+uint64_t LargestContext(const ContextSizes& sizes, std::span<const LayerRange> shards,
+                        size_t* which) {
+  uint64_t largest = 0;
+  for (size_t s = 0; s < shards.size(); ++s) {
+    const uint64_t bytes = sizes.ContextBytes(shards[s].first_layer, shards[s].num_layers);
+    if (bytes <= largest) continue;
+    largest = bytes;
+    *which = s;
+  }
+  return largest;
+}
+
+// The smallest number of shards that fits, 0 when none does.
+uint32_t SmallestNumber(const ContextSizes& sizes, uint64_t limit) {
+  const auto layers = static_cast<uint32_t>(sizes.layers.size());
+  uint64_t total = sizes.first + sizes.last;
+  for (const uint64_t bytes : sizes.layers) total += bytes;
+  const uint64_t least = std::max<uint64_t>(1, total / std::max<uint64_t>(limit, 1));
+  for (uint64_t shards = least; shards <= layers; ++shards) {
+    size_t which = 0;
+    const std::vector<LayerRange> plan = SplitLayers(sizes, static_cast<uint32_t>(shards));
+    if (LargestContext(sizes, plan, &which) <= limit) return static_cast<uint32_t>(shards);
+  }
+  return 0;
+}
+
+}  // namespace
+
+double ContextBytesPerWeight(const WeightScheme& scheme) {
+  // Measured on matrices of 2048 x 2048 and on whole models; besides the values there
+  // are scales and the vendor's own tables.
+  if (scheme.bits > 8) return 2.05;
+  if (scheme.bits > 4) return 1.045;
+  switch (scheme.block) {
+    case 0:
+      return 0.535;
+    case 16:
+      return 0.6;
+    case 32:
+      return 0.565;
+    default:
+      return 0.55;
+  }
+}
+
+uint64_t ContextSizes::WeightBytes(uint32_t first_layer, uint32_t num_layers) const {
+  const auto begin = layers.begin() + first_layer;
+  uint64_t bytes = std::accumulate(begin, begin + num_layers, uint64_t{0});
+  if (first_layer == 0) bytes += first;
+  if (first_layer + num_layers == layers.size()) bytes += last;
+  return bytes;
+}
+
+ContextSizes EstimateContextSizes(const Model& model, const CompileOptions& options,
+                                  const Recipe& recipe) {
+  const ModelConfig& config = model.config();
+  ContextSizes sizes;
+  const auto weights = [&](const std::string& name, const WeightView& view) {
+    const double each = ContextBytesPerWeight(recipe.WeightOf(name));
+    return static_cast<uint64_t>(each * static_cast<double>(view.rows() * view.cols()));
+  };
+  for (uint32_t i = 0; i < config.num_layers; ++i) {
+    const LayerWeights& layer = model.layers()[i];
+    const auto name = [&](const char* part) { return fmt::format("layers.{}.{}", i, part); };
+    sizes.layers.push_back(weights(name("q"), layer.wq) + weights(name("k"), layer.wk) +
+                           weights(name("v"), layer.wv) + weights(name("o"), layer.wo) +
+                           weights(name("gate"), layer.w_gate) + weights(name("up"), layer.w_up) +
+                           weights(name("down"), layer.w_down));
+  }
+  sizes.last = weights("head", model.head());
+  if (options.io_profile == "executorch") {
+    sizes.first = 2 * uint64_t{config.vocab_size} * config.hidden_dim;
+  }
+  for (const uint32_t ar : {options.prefill_ar_len, uint32_t{1}}) {
+    if (ar > 1 && options.mode == "kv") continue;
+    const uint64_t past = options.context_len - ar;
+    sizes.io += 2 * (uint64_t{ar} * (options.context_len + 2 * config.hidden_dim) +
+                     uint64_t{ar} * config.vocab_size);
+    sizes.io_per_layer +=
+        2 * uint64_t{config.num_kv_heads} * config.head_dim * (past + ar) * (options.kv_bits / 8);
+  }
+  return sizes;
+}
+
+std::vector<LayerRange> SplitLayers(const ContextSizes& sizes, uint32_t num_shards) {
+  const auto layers = static_cast<uint32_t>(sizes.layers.size());
+  // best[s][end]: the least sum of squares of s shards that hold the first `end` layers.
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  std::vector<std::vector<double>> best(num_shards + 1, std::vector<double>(layers + 1, kNone));
+  std::vector<std::vector<uint32_t>> start(num_shards + 1, std::vector<uint32_t>(layers + 1, 0));
+  std::vector<double> before(layers + 1, 0.0);
+  for (uint32_t i = 0; i < layers; ++i) {
+    before[i + 1] = before[i] + static_cast<double>(sizes.layers[i]);
+  }
+  best[0][0] = 0.0;
+  for (uint32_t s = 1; s <= num_shards; ++s) {
+    for (uint32_t end = s; end <= layers; ++end) {
+      for (uint32_t begin = s - 1; begin < end; ++begin) {
+        double bytes = before[end] - before[begin];
+        if (begin == 0) bytes += static_cast<double>(sizes.first);
+        if (end == layers) bytes += static_cast<double>(sizes.last);
+        const double sum = best[s - 1][begin] + bytes * bytes;
+        if (sum >= best[s][end]) continue;
+        best[s][end] = sum;
+        start[s][end] = begin;
+      }
+    }
+  }
+  std::vector<LayerRange> shards(num_shards);
+  uint32_t end = layers;
+  for (uint32_t s = num_shards; s > 0; --s) {
+    shards[s - 1] = {start[s][end], end - start[s][end]};
+    end = start[s][end];
+  }
+  return shards;
+}
+
+Result<std::vector<LayerRange>> PlanShards(const ContextSizes& sizes,
+                                           const CompileOptions& options) {
+  const auto layers = static_cast<uint32_t>(sizes.layers.size());
+  const uint64_t limit = options.shard_limit_bytes;
+  if (options.num_shards > layers) {
+    return InvalidArgumentError(
+        fmt::format("{} shards for a model with {} layers: expected 1 to {}, or auto",
+                    options.num_shards, layers, layers));
+  }
+  const uint32_t fitting = SmallestNumber(sizes, limit);
+  const uint32_t number = options.num_shards > 0 ? options.num_shards : std::max(fitting, 1U);
+  std::vector<LayerRange> shards = SplitLayers(sizes, number);
+  size_t which = 0;
+  const uint64_t largest = LargestContext(sizes, shards, &which);
+  if (largest > limit) {
+    const uint64_t weights = sizes.WeightBytes(shards[which].first_layer, shards[which].num_layers);
+    return ResourceExhaustedError(fmt::format(
+        "shard {} of {} (layers {} to {}) needs {:.2f} GB in its context ({:.2f} GB of weights, "
+        "{:.2f} GB of inputs, outputs and KV cache), and the limit is {:.2f} GB; {}",
+        which, number, shards[which].first_layer,
+        shards[which].first_layer + shards[which].num_layers - 1, Giga(largest), Giga(weights),
+        Giga(largest - weights), Giga(limit),
+        fitting > 0 ? fmt::format("use --num-shards {} or auto, or raise --shard-limit", fitting)
+                    : "no number of shards fits: use fewer bits a weight or a shorter "
+                      "--context-len, or raise --shard-limit"));
+  }
+  return shards;
+}
+
+}  // namespace spillway
