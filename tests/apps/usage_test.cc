@@ -18,7 +18,7 @@ nlohmann::json ParseJson(const std::string& text) {
   return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
-const char* const kCommands[] = {"compile", "run", "inspect", "eval", "verify"};
+const char* const kCommands[] = {"compile", "run", "inspect", "eval", "verify", "socs"};
 
 TEST(Help, OfTheProgramListsCommandsAndExitCodes) {
   const ProgramResult result = RunProgram({"--help"});

@@ -56,9 +56,48 @@ TEST(SocTable, EstimatesWhereTheCompilerHasThem) {
   EXPECT_EQ(ids, (std::set<uint32_t>{52, 62, 63, 72, 77, 95, 114}));
 }
 
-TEST(SocTable, SlcIsUnknownAndSaysWhy) {
-  for (const Soc& soc : AllSocs()) EXPECT_EQ(soc.slc, SlcSupport::kUnknown) << soc.name;
-  EXPECT_THAT(std::string(SlcSource(**FindSoc("SM8750"))), HasSubstr("no public source"));
+TEST(SocTable, ByMarketingName) {
+  EXPECT_EQ((*FindSoc("snapdragon 8 elite"))->name, "SM8750");
+  EXPECT_EQ((*FindSoc("Snapdragon X Elite"))->name, "SC8380XP");
+  std::set<std::string_view> names;
+  for (const Soc& soc : AllSocs()) {
+    if (soc.marketing_name.empty()) continue;
+    EXPECT_TRUE(names.insert(soc.marketing_name).second) << soc.marketing_name;
+  }
+}
+
+TEST(SocTable, FeaturesOfArchitectures) {
+  const Soc& v69 = **FindSoc("SM8450");
+  EXPECT_FALSE(v69.weight_sharing());
+  EXPECT_FALSE(v69.matmul_16x16());
+  EXPECT_FALSE(v69.exact_16bit_products());
+  EXPECT_TRUE(v69.lpbq());
+  EXPECT_TRUE(v69.dlbc());
+  const Soc& v73 = **FindSoc("SM8550");
+  EXPECT_TRUE(v73.weight_sharing());
+  EXPECT_TRUE(v73.matmul_16x16());
+  EXPECT_TRUE(v73.exact_16bit_products());
+  const Soc& v89 = **FindSoc("CPN3050");  // known, but nothing compiles for it
+  EXPECT_FALSE(v89.weight_sharing());
+  EXPECT_FALSE(v89.lpbq());
+}
+
+TEST(SocTable, SlcHasASourceOrIsUnknown) {
+  for (const Soc& soc : AllSocs()) {
+    EXPECT_EQ(soc.slc == SlcSupport::kUnknown, soc.linux_name.empty()) << soc.name;
+  }
+  const Soc& yes = **FindSoc("SM8750");
+  EXPECT_EQ(yes.slc, SlcSupport::kYes);
+  EXPECT_THAT(SlcSource(yes), HasSubstr("llcc-qcom.c, table sm8750) has a slice"));
+  const Soc& no = **FindSoc("QCS8300");
+  EXPECT_EQ(no.slc, SlcSupport::kNo);
+  EXPECT_THAT(SlcSource(no), HasSubstr("has no slice"));
+  const Soc& unknown = **FindSoc("SA8255");
+  EXPECT_EQ(unknown.slc, SlcSupport::kUnknown);
+  EXPECT_THAT(SlcSource(unknown), HasSubstr("no public source"));
+  EXPECT_EQ(SlcSupportName(SlcSupport::kYes), "yes");
+  EXPECT_EQ(SlcSupportName(SlcSupport::kNo), "no");
+  EXPECT_EQ(SlcSupportName(SlcSupport::kUnknown), "unknown");
 }
 
 }  // namespace
