@@ -96,7 +96,10 @@ int ParseFailed(Console& console, const CLI::ParseError& error, const CLI::App& 
   if (message.find("subcommand") != std::string::npos) {
     const std::vector<std::string> words = program.remaining();
     message = words.empty() ? "no command given" : "unknown command '" + words.front() + "'";
-    message += "; there are compile, run, inspect, eval, verify and socs";
+    message += "; there are";
+    for (const CLI::App* command : program.get_subcommands({})) {
+      message += " " + command->get_name();
+    }
   }
   return Fail(console, InvalidArgumentError(message), program);
 }
@@ -119,6 +122,7 @@ int Main(int argc, char** argv) {
   commands["eval"] = AddEvalCommand(program);
   commands["verify"] = AddVerifyCommand(program);
   commands["socs"] = AddSocsCommand(program);
+  commands["cache"] = AddCacheCommand(program);
 
   try {
     program.parse(argc, argv);
