@@ -1,17 +1,24 @@
 #include "eval/allowed_difference.h"
 
 namespace spillway {
+namespace {
+
+// f16, in units of 2^-10 of the output's largest value.
+double AllowedHalf(OpType type) {
+  if (type == OpType::kSoftmax) return 3;
+  return type == OpType::kGeluTanh ? 2 : 1;
+}
+
+}  // namespace
 
 double AllowedLsb(const Graph& graph, const Op& op, int htp_arch) {
+  if (KeepsEncoding(op.type)) return 0;
   const Tensor& output = graph.tensor(op.outputs[0]);
+  if (output.dtype == DType::kF16) return AllowedHalf(op.type);
   const bool wide = output.dtype == DType::kU16 || output.dtype == DType::kS16;
   switch (op.type) {
-    case OpType::kLinear: {
-      if (!wide) return 1;
-      if (htp_arch < 73) return 20;
-      const Encoding& weight = graph.tensor(op.inputs[1]).encoding;
-      return weight.bits == 4 && weight.kind == Encoding::Kind::kPerChannel ? 14 : 1;
-    }
+    case OpType::kLinear:
+      return wide && htp_arch < 73 ? 20 : 1;
     case OpType::kMatMul:
       return graph.tensor(op.inputs[1]).dtype == DType::kU16 ? 160 : 1;
     case OpType::kSoftmax:
@@ -20,20 +27,9 @@ double AllowedLsb(const Graph& graph, const Op& op, int htp_arch) {
       return wide ? 3 : 1;
     case OpType::kGeluTanh:
       return wide ? 24 : 1;
-    case OpType::kAdd:
-    case OpType::kMul:
-    case OpType::kRmsNorm:
-    case OpType::kRotaryEmbedding:
-    case OpType::kConvert:
+    default:
       return 1;
-    case OpType::kGather:
-    case OpType::kReshape:
-    case OpType::kTranspose:
-    case OpType::kConcat:
-    case OpType::kTile:
-      return 0;
   }
-  return 0;
 }
 
 }  // namespace spillway

@@ -9,7 +9,8 @@
 
 namespace spillway {
 
-// Units of the last place of the operation's output. `htp_arch`: 68 and 69 have
+// Units of the last place of the operation's output; of an f16 output, 2^-10 of its
+// largest magnitude. `htp_arch`: 68 and 69 have
 // coarser products of 16-bit activations.
 double AllowedLsb(const Graph& graph, const Op& op, int htp_arch);
 

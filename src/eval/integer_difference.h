@@ -8,7 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
+#include "base/float16.h"
 #include "graph/types.h"
 
 namespace spillway {
@@ -18,7 +20,8 @@ struct IntegerDifference {
   uint64_t count = 0;
   double mean() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
 
-  // Adds `elements` consecutive values of type `dtype` (f32 counts as itself).
+  // Adds `elements` consecutive values of type `dtype`. f32 counts as itself, f16 in
+  // units of 2^-10 of the largest magnitude in `a`.
   void Add(DType dtype, const std::byte* a, const std::byte* b, size_t elements) {
     switch (dtype) {
       case DType::kU8:
@@ -31,12 +34,32 @@ struct IntegerDifference {
         return AddAs<int16_t>(a, b, elements);
       case DType::kF32:
         return AddAs<float>(a, b, elements);
+      case DType::kF16:
+        return AddHalves(a, b, elements);
       default:
         return AddAs<int32_t>(a, b, elements);
     }
   }
 
  private:
+  void AddHalves(const std::byte* a, const std::byte* b, size_t elements) {
+    const auto value = [](const std::byte* from, size_t i) {
+      uint16_t half;
+      std::memcpy(&half, from + i * sizeof(half), sizeof(half));
+      return static_cast<double>(HalfToFloat(half));
+    };
+    double largest = 0;
+    for (size_t i = 0; i < elements; ++i) largest = std::max(largest, std::abs(value(a, i)));
+    for (size_t i = 0; i < elements; ++i) {
+      double difference = std::abs(value(a, i) - value(b, i)) * 1024;
+      if (largest > 0) difference /= largest;
+      if (std::isnan(difference)) difference = std::numeric_limits<double>::infinity();
+      max = std::max(max, difference);
+      sum += difference;
+    }
+    count += elements;
+  }
+
   template <typename T>
   void AddAs(const std::byte* a, const std::byte* b, size_t elements) {
     for (size_t i = 0; i < elements; ++i) {

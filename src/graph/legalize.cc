@@ -131,25 +131,44 @@ class Legalizer {
     const DType b = in_.tensor(op.inputs[1]).dtype;
     const DType out = in_.tensor(op.outputs[0]).dtype;
     const bool known = out == a && ((a == DType::kU16 && (b == DType::kU8 || b == DType::kU16)) ||
-                                    (a == DType::kU8 && b == DType::kU8));
-    if (!known)
-      return Refuse(op, "products are u16 x u8, u16 x u16 or u8 x u8, output as the left side");
+                                    (a == b && (a == DType::kU8 || a == DType::kF16)));
+    if (!known) {
+      return Refuse(op,
+                    "products are u16 x u8, u16 x u16, u8 x u8 or f16 x f16, output as the left "
+                    "side");
+    }
     if (a == DType::kU16 && b == DType::kU16 && target_.htp_arch < 73) {
       return Refuse(op, "u16 x u16 products need v73 or later; use an 8-bit KV cache");
     }
     return OkStatus();
   }
 
+  // Other block sizes finalise and give wrong numbers.
+  Status CheckBlocks(const Op& op, const Encoding& encoding) const {
+    if (encoding.kind != Encoding::Kind::kBlock) return OkStatus();
+    const uint32_t size = encoding.block_size;
+    const uint32_t cols = in_.tensor(op.inputs[1]).shape[1];
+    if ((size == 16 || size == 32 || size == 64) && cols % size == 0) return OkStatus();
+    return Refuse(op, fmt::format("blocks of 16, 32 or 64 that divide the input's {} values; "
+                                  "found blocks of {}",
+                                  cols, size));
+  }
+
   Status CheckLinear(const Op& op) const {
     const Tensor& x = in_.tensor(op.inputs[0]);
     const Tensor& weight = in_.tensor(op.inputs[1]);
-    const bool known = (x.dtype == DType::kU16 || x.dtype == DType::kU8) &&
-                       weight.dtype == DType::kS8 && in_.tensor(op.outputs[0]).dtype == x.dtype;
-    if (!known) return Refuse(op, "u16 or u8 activations, s8 weights, output as the input");
-    if (op.inputs.size() == 3 && in_.tensor(op.inputs[2]).dtype != DType::kS32) {
-      return Refuse(op, "a bias is s32");
+    const bool is_half = x.dtype == DType::kF16;
+    const bool known = (x.dtype == DType::kU16 || x.dtype == DType::kU8 || is_half) &&
+                       weight.dtype == (is_half ? DType::kF16 : DType::kS8) &&
+                       in_.tensor(op.outputs[0]).dtype == x.dtype;
+    if (!known) {
+      return Refuse(op, "u16 or u8 activations with s8 weights, f16 with f16, output as the input");
     }
-    return OkStatus();
+    if (op.inputs.size() == 3 &&
+        in_.tensor(op.inputs[2]).dtype != (is_half ? DType::kF16 : DType::kS32)) {
+      return Refuse(op, "a bias is s32, with f16 activations f16");
+    }
+    return CheckBlocks(op, weight.encoding);
   }
 
   // Reference: the measured tables of the HTP operators.

@@ -1,5 +1,7 @@
 #include "host/fast_kernels.h"
 
+#include "host/half_kernel.h"
+
 namespace spillway::host {
 namespace {
 
@@ -39,6 +41,11 @@ std::unique_ptr<Kernel> Make(const Graph& graph, const Op& op, const KernelOptio
 
 std::unique_ptr<Kernel> MakeFastKernel(const Graph& graph, const Op& op,
                                        const KernelOptions& options) {
+  if (ComputesInHalf(graph, op)) {
+    return MakeHalfKernel(graph, op, [&](const Graph& floats, const Op& same) {
+      return MakeFastKernel(floats, same, options);
+    });
+  }
   std::unique_ptr<Kernel> kernel = Make(graph, op, options);
   return kernel != nullptr ? std::move(kernel) : MakeReferenceKernel(graph, op);
 }

@@ -34,8 +34,7 @@ class IntegerLinear : public Kernel {
         weights_(PackedWeights::Get(graph.tensor(op.inputs[1]), *options.pool)),
         prepared_(rows_ * row_bytes_),
         sums_(options.pool->threads() * kTileRows * kTileChannels * sizeof(double)) {
-    unit_ = ProductUnit(dtype_, graph.tensor(op.inputs[1]).dtype,
-                        graph.tensor(op.inputs[1]).encoding.bits);
+    unit_ = ProductUnit(dtype_, graph.tensor(op.inputs[1]).dtype);
     ComputeFactors(graph, op);
     ComputeCorrections(graph, op, *options.pool);
   }

@@ -84,7 +84,7 @@ class IntegerMatMul : public Kernel {
     a_offset_ = a.encoding.offset;
     a_base_ = MatMulBaseA(a_dtype_);
     b_zero_ = b.encoding.offset + MatMulBaseB(b_dtype_);
-    unit_ = ProductUnit(a_dtype_, b_dtype_, b.encoding.bits);
+    unit_ = ProductUnit(a_dtype_, b_dtype_);
     const double factor = ProductFactor(a.encoding.scale, b.encoding.scale,
                                         graph.tensor(op.outputs[0]).encoding.scale);
     factors_.assign(kTileColumns, factor / unit_);

@@ -86,11 +86,12 @@ inline double ProductFactor(float a_scale, float b_scale, float out_scale) {
 // integers' products is cut to units of 256 (two passes of 8 bits, the low one
 // shifted away), the zero-point correction is rounded to such units on its own,
 // halves down, and a bias is cut towards zero. Measured on its simulator; 99.7% of
-// results are then equal, the rest one step off. `unit` is 1/256 for such products
+// results are then equal, the rest one step off. 4-bit weights, per channel and in
+// blocks, count as the integers q and q * block scale. `unit` is 1/256 for such products
 // and 1 for those that are exact (then these functions change nothing):
 //   steps = factor / unit * (floor(sum * unit) + correction)
-inline double ProductUnit(DType a, DType b, uint8_t b_bits) {
-  const bool two_passes = a == DType::kU16 && (b == DType::kS8 || b == DType::kU8) && b_bits == 8;
+inline double ProductUnit(DType a, DType b) {
+  const bool two_passes = a == DType::kU16 && (b == DType::kS8 || b == DType::kU8);
   return two_passes ? 1.0 / 256.0 : 1.0;
 }
 // `zero_point`: offset of a times the sum of b's centred integers, an integer.

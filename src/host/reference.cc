@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "host/half_kernel.h"
 #include "host/kernel.h"
 #include "host/quant_math.h"
 
@@ -159,7 +160,7 @@ class ReferenceKernel : public Kernel {
     const size_t n_count = Columns();
     for (size_t n = 0; n < n_count; ++n) {
       for (size_t k = 0; k < k_count; ++k) row_[k] = static_cast<float>(WeightInt(weight, n, k));
-      const double unit = ProductUnit(x.tensor->dtype, weight.dtype, weight.encoding.bits);
+      const double unit = ProductUnit(x.tensor->dtype, weight.dtype);
       const double factor =
           ProductFactor(x.scale(), ChannelScale(weight.encoding, n), out.scale) / unit;
       double weight_sum = 0.0;
@@ -185,7 +186,7 @@ class ReferenceKernel : public Kernel {
     const size_t rows = out_tensor_.shape[rank - 2];
     const size_t n_count = Columns();
     const size_t k_count = a.tensor->shape.back();
-    const double unit = ProductUnit(a.tensor->dtype, b.tensor->dtype, b.tensor->encoding.bits);
+    const double unit = ProductUnit(a.tensor->dtype, b.tensor->dtype);
     const double factor =
         a.is_float() ? 1.0 : ProductFactor(a.scale(), b.scale(), out.scale) / unit;
     for (size_t i = 0; i < Elements(); ++i) {
@@ -455,6 +456,7 @@ Status CheckIndex(const Op& op, const Tensor& indices, const Tensor& table, int3
 }
 
 std::unique_ptr<Kernel> MakeReferenceKernel(const Graph& graph, const Op& op) {
+  if (ComputesInHalf(graph, op)) return MakeHalfKernel(graph, op, MakeReferenceKernel);
   return std::make_unique<ReferenceKernel>(graph, op);
 }
 

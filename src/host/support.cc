@@ -21,6 +21,9 @@ bool IsQuantized(const Tensor& tensor) {
 
 bool IsF32(const Tensor& tensor) { return tensor.dtype == DType::kF32; }
 
+// f16 is computed in f32 and rounded (half_kernel.h).
+bool IsFloat(const Tensor& tensor) { return IsF32(tensor) || tensor.dtype == DType::kF16; }
+
 std::string Types(const Graph& graph, const Op& op) {
   std::string text;
   for (const TensorId id : op.inputs) {
@@ -71,7 +74,7 @@ Status CheckWeight(const Graph& graph, const Op& op) {
   const Tensor& weight = graph.tensor(op.inputs[1]);
   const Encoding& encoding = weight.encoding;
   if (weight.role != TensorRole::kConstant) return Unsupported(graph, op, "constant weights");
-  if (IsF32(weight)) return OkStatus();
+  if (IsFloat(weight)) return OkStatus();
   const size_t rows = weight.shape[0];
   const size_t cols = weight.shape[1];
   if (encoding.kind == Encoding::Kind::kPerTensor) {
@@ -106,13 +109,15 @@ Status CheckLinear(const Graph& graph, const Op& op) {
   const Tensor& weight = graph.tensor(op.inputs[1]);
   const Tensor& out = graph.tensor(op.outputs[0]);
   const Tensor* bias = op.inputs.size() > 2 ? &graph.tensor(op.inputs[2]) : nullptr;
-  const bool is_float = IsF32(x) && IsF32(out) && (IsF32(weight) || weight.dtype == DType::kS8) &&
-                        (bias == nullptr || IsF32(*bias));
+  const bool is_float = IsFloat(x) && IsFloat(out) &&
+                        (IsFloat(weight) || weight.dtype == DType::kS8) &&
+                        (bias == nullptr || IsFloat(*bias));
   const bool is_integer = IsQuantized(x) && IsQuantized(out) && weight.dtype == DType::kS8 &&
                           (bias == nullptr || bias->dtype == DType::kS32);
   if (!is_float && !is_integer) {
     return Unsupported(graph, op,
-                       "f32 x with f32 or s8 weights and f32 bias, and 8/16-bit x and output with "
+                       "f32 or f16 x with weights of f32, f16 or s8 and a float bias, and 8/16-bit "
+                       "x and output with "
                        "s8 weights and s32 bias");
   }
   if (bias != nullptr && bias->role != TensorRole::kConstant) {
@@ -129,23 +134,24 @@ Status CheckGather(const Graph& graph, const Op& op) {
   return Unsupported(graph, op, "i32 indices and a table of the output's type");
 }
 
-// Operations whose tensors are all f32 or all 8/16-bit fixed point.
+// Operations whose tensors are all floats or all 8/16-bit fixed point.
 Status CheckUniform(const Graph& graph, const Op& op) {
-  bool all_f32 = IsF32(graph.tensor(op.outputs[0]));
+  bool all_float = IsFloat(graph.tensor(op.outputs[0]));
   bool all_quantized = IsQuantized(graph.tensor(op.outputs[0]));
   for (const TensorId id : op.inputs) {
-    all_f32 = all_f32 && IsF32(graph.tensor(id));
+    all_float = all_float && IsFloat(graph.tensor(id));
     all_quantized = all_quantized && IsQuantized(graph.tensor(id));
   }
-  if (all_f32 || all_quantized) return OkStatus();
-  return Unsupported(graph, op, "all f32, or all 8/16-bit fixed point with a scale and an offset");
+  if (all_float || all_quantized) return OkStatus();
+  return Unsupported(graph, op,
+                     "all f32 or f16, or all 8/16-bit fixed point with a scale and an offset");
 }
 
 Status CheckConvert(const Graph& graph, const Op& op) {
   const Tensor& in = graph.tensor(op.inputs[0]);
   const Tensor& out = graph.tensor(op.outputs[0]);
-  if ((IsF32(in) || IsQuantized(in)) && (IsF32(out) || IsQuantized(out))) return OkStatus();
-  return Unsupported(graph, op, "f32 and 8/16-bit fixed point");
+  if ((IsFloat(in) || IsQuantized(in)) && (IsFloat(out) || IsQuantized(out))) return OkStatus();
+  return Unsupported(graph, op, "f32, f16 and 8/16-bit fixed point");
 }
 
 // Operations that copy elements: any type, the same on both sides.

@@ -39,11 +39,13 @@ Result<Tensor> FindEmbedding(const PackageManifest& manifest,
         name, kGraphsFile));
   }
   const Shape expected = {manifest.config.vocab_size, manifest.config.hidden_dim};
-  if (found->dtype != DType::kS8 || found->shape != expected ||
-      found->encoding.kind != Encoding::Kind::kPerChannel || found->encoding.axis != 0) {
+  const bool is_s8 = found->dtype == DType::kS8 &&
+                     found->encoding.kind == Encoding::Kind::kPerChannel &&
+                     found->encoding.axis == 0;
+  if ((!is_s8 && found->dtype != DType::kF16) || found->shape != expected) {
     return CorruptDataError(fmt::format(
-        "the embedding {} is {} {} with encoding {}; expected s8 {} per channel on axis 0", name,
-        DTypeName(found->dtype), ShapeToString(found->shape), found->encoding.ToString(),
+        "the embedding {} is {} {} with encoding {}; expected {}, f16 or s8 per channel on axis 0",
+        name, DTypeName(found->dtype), ShapeToString(found->shape), found->encoding.ToString(),
         ShapeToString(expected)));
   }
   return *found;

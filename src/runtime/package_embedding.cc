@@ -14,16 +14,22 @@ namespace {
 
 Status CheckTable(const Tensor& table) {
   const bool is_f32 = table.dtype == DType::kF32;
+  const bool is_f16 = table.dtype == DType::kF16;
   const bool is_s8 = table.dtype == DType::kS8 &&
                      table.encoding.kind == Encoding::Kind::kPerChannel && table.encoding.axis == 0;
-  if (table.shape.size() != 2 || table.data == nullptr || (!is_f32 && !is_s8)) {
+  if (table.shape.size() != 2 || table.data == nullptr || !(is_f32 || is_f16 || is_s8)) {
     return UnsupportedError(fmt::format(
-        "embedding table \"{}\" is {} {} ({}); expected a constant [vocab, hidden], f32 or s8 with "
-        "a scale for each row",
+        "embedding table \"{}\" is {} {} ({}); expected a constant [vocab, hidden], f32, f16, or "
+        "s8 with a scale for each row",
         table.name, DTypeName(table.dtype), ShapeToString(table.shape), table.encoding.ToString()));
   }
   if (is_f32) return OkStatus();
   const size_t rows = table.shape[0], cols = table.shape[1];
+  if (is_f16) {
+    if (table.data->bytes().size() >= table.Bytes()) return OkStatus();
+    return CorruptDataError(fmt::format("embedding table \"{}\" has {} bytes; expected {}",
+                                        table.name, table.data->bytes().size(), table.Bytes()));
+  }
   const size_t need =
       table.data->layout() == DataLayout::kPackedN16K4 ? PackedN16K4Size(rows, cols) : rows * cols;
   if (table.data->bytes().size() < need || table.encoding.channel_scales.size() != rows) {
@@ -69,6 +75,11 @@ void PackageEmbedding::ForRow(uint32_t token, const Write& write) const {
       const float* row = reinterpret_cast<const float*>(data.bytes().data()) + token * cols;
       for (size_t c = 0; c < cols; ++c) write(c, row[c]);
     }
+    return;
+  }
+  if (table_.dtype == DType::kF16) {
+    const auto* row = reinterpret_cast<const uint16_t*>(data.bytes().data()) + token * cols;
+    for (size_t c = 0; c < cols; ++c) write(c, HalfToFloat(row[c]));
     return;
   }
   const int8_t* values = reinterpret_cast<const int8_t*>(data.bytes().data());

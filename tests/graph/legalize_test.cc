@@ -34,7 +34,8 @@ class Builder {
   }
   TensorId Constant(const std::string& name, Shape shape, DType dtype, const Encoding& encoding) {
     const std::vector<std::byte> bytes(NumElements(shape) * DTypeSize(dtype));
-    return graph.AddConstant(name, dtype, std::move(shape), MakeConstant(bytes), encoding);
+    return graph.AddConstant(name, dtype, std::move(shape), MakeConstant(bytes),
+                             dtype == DType::kF16 ? Encoding() : encoding);
   }
 
   Graph graph{"g"};
@@ -42,7 +43,7 @@ class Builder {
  private:
   TensorId Typed(TensorId id, DType dtype, const Encoding& encoding) {
     graph.mutable_tensor(id).dtype = dtype;
-    graph.mutable_tensor(id).encoding = encoding;
+    if (dtype != DType::kF16) graph.mutable_tensor(id).encoding = encoding;
     return id;
   }
 };
@@ -281,7 +282,12 @@ Graph LinearGraph(DType x_type, DType w_type, DType bias_type, DType out) {
 TEST(LegalizeRulesTest, Linears) {
   Legal(LinearGraph(DType::kU16, DType::kS8, DType::kS32, DType::kU16));
   Legal(LinearGraph(DType::kU8, DType::kS8, DType::kS32, DType::kU8));
-  const char kRule[] = "u16 or u8 activations, s8 weights";
+  Legal(LinearGraph(DType::kF16, DType::kF16, DType::kF16, DType::kF16));
+  const char kRule[] = "u16 or u8 activations with s8 weights, f16 with f16";
+  EXPECT_THAT(Refusal(LinearGraph(DType::kF16, DType::kS8, DType::kF16, DType::kF16)),
+              HasSubstr(kRule));
+  EXPECT_THAT(Refusal(LinearGraph(DType::kF16, DType::kF16, DType::kS32, DType::kF16)),
+              HasSubstr("with f16 activations f16"));
   EXPECT_THAT(Refusal(LinearGraph(DType::kU16, DType::kU8, DType::kS32, DType::kU16)),
               AllOf(HasSubstr("operation y (Linear"), HasSubstr("w u8 [6, 8]"), HasSubstr(kRule)));
   EXPECT_THAT(Refusal(LinearGraph(DType::kF32, DType::kF32, DType::kF32, DType::kF32)),
@@ -290,6 +296,23 @@ TEST(LegalizeRulesTest, Linears) {
               HasSubstr("output as the input"));
   EXPECT_THAT(Refusal(LinearGraph(DType::kU16, DType::kS8, DType::kU16, DType::kU16)),
               HasSubstr("a bias is s32"));
+}
+
+TEST(LegalizeRulesTest, Blocks) {
+  const auto graph = [](uint32_t size, uint32_t cols) {
+    Builder b;
+    const TensorId x = b.Input("x", {1, 1, 2, cols});
+    Encoding blocks = Encoding::PerChannel(4, 0, std::vector<float>(6, 1.0f));
+    blocks.kind = Encoding::Kind::kBlock;
+    blocks.block_size = size;
+    blocks.block_scales.assign(6 * ((cols + size - 1) / size), 1);
+    const TensorId w = b.Constant("w", {6, cols}, DType::kS8, blocks);
+    b.graph.MarkOutput(b.Op(OpType::kLinear, "y", {x, w}));
+    return b.graph;
+  };
+  for (const uint32_t size : {16, 32, 64}) Legal(graph(size, 128));
+  EXPECT_THAT(Refusal(graph(8, 128)), HasSubstr("found blocks of 8"));
+  EXPECT_THAT(Refusal(graph(32, 48)), HasSubstr("divide the input's 48 values"));
 }
 
 TEST(LegalizeRulesTest, OneTypeForAddAndMulAndTheRest) {

@@ -215,7 +215,10 @@ TEST(ExecutorTest, UnsupportedTypesNameTheOperation) {
   EXPECT_THAT(status.message(), HasSubstr("f32, u16 -> f32"));
 
   Graph half("g");
-  half.MarkOutput(half.AddOp(OpType::kSilu, "act", {half.AddInput("a", DType::kF16, {4})}));
+  const TensorId c = half.AddInput("c", DType::kF16, {4});
+  const TensorId d = half.AddInput("d", DType::kU16, {4});
+  half.mutable_tensor(d).encoding = Encoding::PerTensor(DType::kU16, 1.0f, 0);
+  half.MarkOutput(half.AddOp(OpType::kMul, "product", {c, d}));
   EXPECT_EQ(CreateStatus(std::move(half)).code(), StatusCode::kUnsupported);
 }
 

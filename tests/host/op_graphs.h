@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/float16.h"
 #include "graph/graph.h"
 #include "host/dispatch.h"
 #include "host/executor.h"
@@ -87,6 +88,11 @@ inline Bytes RandomValues(Random& random, const Tensor& tensor) {
     if (tensor.dtype == DType::kF32) {
       const float value = static_cast<float>(random.Real(-2.0, 2.0));
       std::memcpy(bytes.data() + i * sizeof(value), &value, sizeof(value));
+      continue;
+    }
+    if (tensor.dtype == DType::kF16) {
+      WriteInt(bytes.data(), tensor.dtype, i,
+               FloatToHalf(static_cast<float>(random.Real(-2.0, 2.0))));
       continue;
     }
     const int64_t low = tensor.dtype == DType::kI32 ? 0 : DTypeMin(tensor.dtype);
@@ -287,7 +293,7 @@ inline Reals Evaluate(const Graph& graph, const Op& op, const std::vector<Reals>
       const size_t k = weight.shape[1];
       const Tensor& x = graph.tensor(op.inputs[0]);
       const bool cut = x.dtype == DType::kU16 && weight.dtype == DType::kS8 &&
-                       weight.encoding.bits == 8 && x.encoding.kind == Encoding::Kind::kPerTensor;
+                       weight.encoding.bits <= 8 && x.encoding.kind == Encoding::Kind::kPerTensor;
       for (size_t i = 0; i < count; ++i) {
         const size_t n = i % width;
         if (cut) {

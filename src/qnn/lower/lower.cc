@@ -104,9 +104,9 @@ class Lowering {
     TensorDesc desc;
     desc.name = tensor.name;
     desc.role = TensorRole::kStatic;
-    desc.dtype = DataType::kSfixed8;
+    SPILLWAY_ASSIGN_OR_RETURN(desc.dtype, VendorType(tensor.dtype));
     desc.dims = {1, 1, tensor.shape[1], tensor.shape[0]};
-    desc.encoding = WeightEncoding(tensor.encoding, 3);
+    if (tensor.dtype != DType::kF16) desc.encoding = WeightEncoding(tensor.encoding, 3);
     desc.data = transposed;
     result_.weight_bytes += transposed.size();
     SPILLWAY_ASSIGN_OR_RETURN(const TensorId made, out_->AddTensor(desc));
@@ -147,7 +147,9 @@ class Lowering {
     sigmoid.name = op.name + ".sigmoid";
     SPILLWAY_ASSIGN_OR_RETURN(sigmoid.dtype, VendorType(x.dtype));
     sigmoid.dims = Uint32s(x.shape);
-    sigmoid.encoding = TensorEncoding::PerTensor(1.0f / static_cast<float>(DTypeMax(x.dtype)), 0);
+    if (IsFixedPoint(x.dtype)) {
+      sigmoid.encoding = TensorEncoding::PerTensor(1.0f / static_cast<float>(DTypeMax(x.dtype)), 0);
+    }
     SPILLWAY_ASSIGN_OR_RETURN(const TensorId middle, out_->AddTensor(sigmoid));
     OpDesc first;
     first.name = op.name + ".sigmoid";
@@ -167,14 +169,16 @@ class Lowering {
 
   Status LowerRmsNorm(const Op& op) {
     const uint32_t width = in_.tensor(op.inputs[1]).shape[0];
+    const bool is_half = in_.tensor(op.inputs[0]).dtype == DType::kF16;
     const std::vector<int32_t> zeros(width, 0);
     TensorDesc beta;
     beta.name = op.name + ".beta";
     beta.role = TensorRole::kStatic;
-    beta.dtype = DataType::kSfixed32;
+    beta.dtype = is_half ? DataType::kFloat16 : DataType::kSfixed32;
     beta.dims = {width};
-    beta.encoding = TensorEncoding::PerTensor(1.0f, 0);
+    if (!is_half) beta.encoding = TensorEncoding::PerTensor(1.0f, 0);
     beta.data = std::as_bytes(std::span<const int32_t>(zeros));
+    if (is_half) beta.data = beta.data.first(width * sizeof(uint16_t));
     for (const spillway::TensorId id : op.inputs) SPILLWAY_RETURN_IF_ERROR(Define(id));
     SPILLWAY_RETURN_IF_ERROR(Define(op.outputs[0]));
     SPILLWAY_ASSIGN_OR_RETURN(const TensorId beta_id, out_->AddTensor(beta));

@@ -1,6 +1,7 @@
 #include "qnn/lower/weights.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace spillway::qnn {
 namespace {
@@ -28,14 +29,17 @@ void TransposePacked(const std::byte* packed, size_t rows, size_t cols, std::byt
 std::vector<std::byte> TransposeWeights(const Tensor& tensor) {
   const size_t rows = tensor.shape[0];
   const size_t cols = tensor.shape[1];
-  std::vector<std::byte> out(rows * cols);
+  const size_t size = DTypeSize(tensor.dtype);
+  std::vector<std::byte> out(rows * cols * size);
   const std::byte* in = tensor.data->bytes().data();
   if (tensor.data->layout() == DataLayout::kPackedN16K4) {
     TransposePacked(in, rows, cols, out.data());
     return out;
   }
   for (size_t n = 0; n < rows; ++n) {
-    for (size_t k = 0; k < cols; ++k) out[k * rows + n] = in[n * cols + k];
+    for (size_t k = 0; k < cols; ++k) {
+      std::memcpy(&out[(k * rows + n) * size], &in[(n * cols + k) * size], size);
+    }
   }
   return out;
 }

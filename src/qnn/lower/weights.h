@@ -12,7 +12,7 @@
 
 namespace spillway::qnn {
 
-// The s8 values of a [N, K] tensor (packed or row-major) as [K, N] bytes.
+// The values of a [N, K] tensor, s8 (packed or row-major) or f16, as [K, N].
 std::vector<std::byte> TransposeWeights(const Tensor& tensor);
 
 // A per-channel or block encoding with the channels on `axis`. 4-bit values are
