@@ -3,11 +3,13 @@
 #include "spillway/compile.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <map>
 
 #include "base/file.h"
 #include "checks.h"
 #include "command.h"
+#include "htp_flags.h"
 
 namespace spillway::cli {
 namespace {
@@ -37,15 +39,15 @@ class CompileCommand : public Command {
  private:
   void AddModelOptions(CLI::App& app);
   void AddQuantisationOptions(CLI::App& app);
-  void AddHtpOptions(CLI::App& app);
+  void AddVendorOptions(CLI::App& app);
+  Status ReadGraphOptions();
   Status CheckArguments() const;
 
   CompileOptions options_;
   std::string htp_ = "auto";
-  bool slc_allocator_ = false;
-  bool weight_sharing_ = false;
-  CLI::Option* weight_sharing_given_ = nullptr;
   bool dry_run_ = false;
+  std::string num_shards_ = "auto";
+  double shard_limit_gb_ = 3.5;
 };
 
 CompileCommand::CompileCommand(CLI::App& program) {
@@ -57,9 +59,18 @@ CompileCommand::CompileCommand(CLI::App& program) {
   app.add_option("--threads", options_.threads, "Threads of calibration; 0: all processors")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  app.add_option("--jobs", options_.jobs,
+                 "Contexts to compile at the same time; 0: as processors and memory allow")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_flag("!--no-cache", options_.use_cache,
+               "Neither take finished contexts from the cache nor keep them there");
+  app.add_option("--cache-dir", options_.cache_dir,
+                 "Folder of the cache; default: see 'spillway cache --help'");
   AddModelOptions(app);
   AddQuantisationOptions(app);
-  AddHtpOptions(app);
+  AddVendorOptions(app);
+  AddHtpFlags(app, options_.htp);
   app.footer(kExamples);
 }
 
@@ -76,6 +87,15 @@ void CompileCommand::AddModelOptions(CLI::App& app) {
   app.add_option("--context-len", options_.context_len, "Tokens that prompt and answer may have")
       ->capture_default_str()
       ->group(group);
+  app.add_option("--num-shards", num_shards_,
+                 "Contexts to split the layers into, evenly by bytes; auto: the smallest number\n"
+                 "for which no context needs more than --shard-limit")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--shard-limit", shard_limit_gb_, "Gigabytes that one context may need")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--io", options_.io_profile,
                  "Inputs as the own runtime (spillway) or as ExecuTorch's expects them")
       ->check(CLI::IsMember({"spillway", "executorch"}))
@@ -89,9 +109,9 @@ void CompileCommand::AddQuantisationOptions(CLI::App& app) {
                  "Types of activations and weights; 16a8w: 16-bit activations, 8-bit weights")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--kv-bits", options_.kv_bits, "Bits of the KV cache's values: 8 or 16")
+  app.add_option("--kv-bits", options_.kv_bits,
+                 "Bits of the KV cache's values: 8 or 16; default: as the recipe says")
       ->check(CLI::IsMember({8, 16}))
-      ->capture_default_str()
       ->group(group);
   app.add_option("--calib-text", options_.calib_text_path,
                  "Text to calibrate with, like what the model will see; default: a built-in one")
@@ -106,32 +126,11 @@ void CompileCommand::AddQuantisationOptions(CLI::App& app) {
       ->group(group);
 }
 
-void CompileCommand::AddHtpOptions(CLI::App& app) {
-  const std::string group = "HTP";
+void CompileCommand::AddVendorOptions(CLI::App& app) {
+  const std::string group = "Vendor's libraries";
   app.add_option("--htp", htp_,
                  "Make context binaries: auto (when the vendor's libraries are found), on, off")
       ->check(CLI::IsMember({"auto", "on", "off"}))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--soc", options_.htp.soc, "The chip, by name or the vendor's number")
-      ->capture_default_str()
-      ->group(group);
-  app.add_flag("--slc-allocator", slc_allocator_,
-               "Keep transfers in the system-level cache: --slc-allocator or =on; =off (default)")
-      ->group(group);
-  weight_sharing_given_ =
-      app.add_flag("--weight-sharing", weight_sharing_,
-                   "Store weights of several graphs once: =on or =off; default: on for hybrid")
-          ->group(group);
-  app.add_option("--optimization-level", options_.htp.optimization_level,
-                 "How hard the vendor's compiler tries: 1 to 3")
-      ->check(CLI::Range(1, 3))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--vtcm-mb", options_.htp.vtcm_mb, "On-chip memory to use; 0: all that there is")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--hvx-threads", options_.htp.hvx_threads, "Vector threads; 0: vendor's default")
       ->capture_default_str()
       ->group(group);
   app.add_option("--qnn-lib-dir", options_.qnn_lib_dir,
@@ -148,6 +147,17 @@ void CompileCommand::AddHtpOptions(CLI::App& app) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group(group);
+}
+
+Status CompileCommand::ReadGraphOptions() {
+  options_.shard_limit_bytes = static_cast<uint64_t>(shard_limit_gb_ * 1e9);
+  options_.num_shards = 0;
+  if (num_shards_ == "auto") return OkStatus();
+  const char* const end = num_shards_.data() + num_shards_.size();
+  const auto parsed = std::from_chars(num_shards_.data(), end, options_.num_shards);
+  if (parsed.ec == std::errc() && parsed.ptr == end && options_.num_shards > 0) return OkStatus();
+  return InvalidArgumentError("--num-shards is '" + num_shards_ +
+                              "': expected auto or a number from 1");
 }
 
 Status CompileCommand::CheckArguments() const {
@@ -167,8 +177,7 @@ Status CompileCommand::CheckArguments() const {
 
 Status CompileCommand::Run(Console& console) {
   options_.htp_build = kHtpBuilds.at(htp_);
-  options_.htp.slc_allocator = slc_allocator_ ? SlcAllocator::kOn : SlcAllocator::kOff;
-  if (weight_sharing_given_->count() > 0) options_.htp.weight_sharing = weight_sharing_;
+  SPILLWAY_RETURN_IF_ERROR(ReadGraphOptions());
   SPILLWAY_RETURN_IF_ERROR(CheckArguments());
   if (dry_run_) {
     SPILLWAY_ASSIGN_OR_RETURN(const CompileEstimate estimate, EstimateCompile(options_));

@@ -77,19 +77,25 @@ std::string DescribeParam(const abi::Param& param) {
     return name + Text("0x%x", static_cast<unsigned>(tensor.data_type)) + Dims(tensor) + ":" +
            List(tensor.client.size / 4, [&](uint32_t i) { return std::to_string(values[i]); });
   }
-  switch (param.scalar.data_type) {
-    case abi::DataType::kFloat32:
-      return name + Text("f32:%g", static_cast<double>(param.scalar.f32));
-    case abi::DataType::kBool8:
-      return name + Text("b8:%u", param.scalar.b8);
-    case abi::DataType::kInt32:
-      return name + Text("i32:%d", param.scalar.i32);
-    default:
-      return name + Text("ui32:%u", param.scalar.u32);
-  }
+  return name + DescribeScalar(param.scalar);
 }
 
 }  // namespace
+
+std::string DescribeScalar(const abi::Scalar& scalar) {
+  switch (scalar.data_type) {
+    case abi::DataType::kFloat32:
+      return Text("f32:%g", static_cast<double>(scalar.f32));
+    case abi::DataType::kBool8:
+      return Text("b8:%u", scalar.b8);
+    case abi::DataType::kInt32:
+      return Text("i32:%d", scalar.i32);
+    case abi::DataType::kString:
+      return std::string("text:") + scalar.text;
+    default:
+      return Text("ui32:%u", scalar.u32);
+  }
+}
 
 std::string DescribeTensorLine(const abi::TensorV1& tensor) {
   std::string line = Text("tensor %s type %u dtype 0x%x ", tensor.name, tensor.type,

@@ -12,6 +12,7 @@ namespace fake_qnn {
 namespace abi = spillway::qnn::abi;
 
 // See fake_qnn.h for the lines' form.
+std::string DescribeScalar(const abi::Scalar& scalar);
 std::string DescribeTensorLine(const abi::TensorV1& tensor);
 std::string DescribeNodeLine(const abi::OpConfig& config);
 

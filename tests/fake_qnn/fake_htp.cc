@@ -49,6 +49,7 @@ struct Context {
   bool sharing = false;
   bool slc = false;
   bool loaded = false;
+  bool grouped = false;
   std::vector<std::unique_ptr<Graph>> graphs;
 };
 
@@ -101,6 +102,7 @@ abi::Version CoreVersion() {
 // ---- Log, backend, device ------------------------------------------------
 
 abi::Error LogCreate(abi::LogCallback callback, abi::LogLevel level, abi::Handle* handle) {
+  RecordLine("log level " + std::to_string(level));
   if (const abi::Error error = Enter("logCreate")) return error;
   auto* log = new Log{callback, level};
   *handle = Keep(log);
@@ -132,8 +134,16 @@ abi::Error BackendFree(abi::Handle handle) {
 
 abi::Error BackendGetBuildId(const char** id) {
   if (const abi::Error error = Enter("backendGetBuildId")) return error;
-  *id = "fake.1";
+  const char* text = std::getenv("FAKE_QNN_BUILD_ID");
+  *id = text == nullptr ? "fake.1" : text;
   return 0;
+}
+
+abi::Error RegisterOpPackage(abi::Handle, const char* path, const char* provider,
+                             const char* target) {
+  RecordLine(std::string("op package ") + path + " " + provider + " " +
+             (target == nullptr ? "none" : target));
+  return Enter("backendRegisterOpPackage");
 }
 
 abi::Error GetSupportedOperations(abi::Handle, uint32_t* count, const abi::OperationName** names) {
@@ -187,6 +197,7 @@ void ReadContextConfigs(const char* call, const abi::ContextConfig** configs, Co
     const auto* custom = static_cast<const abi::HtpContextConfig*>(config.custom);
     RecordConfig(call, config.option, custom, sizeof(*custom));
     if (custom->option == abi::kHtpContextWeightSharing) context->sharing = custom->flag;
+    if (custom->option == abi::kHtpContextGroup) context->grouped = true;
   }
 }
 
@@ -201,6 +212,7 @@ abi::Error ContextCreate(abi::Handle, abi::Handle device, const abi::ContextConf
 }
 
 abi::Error ContextFree(abi::Handle handle, abi::Handle) {
+  RecordConfig("contextFree", 0, &handle, sizeof(handle));
   if (const abi::Error error = Enter("contextFree")) return error;
   return Release<Context>(handle, 5002);
 }
@@ -242,6 +254,7 @@ abi::Error CreateFromBinary(abi::Handle, abi::Handle, const abi::ContextConfig**
   FakeBinary binary;
   if (!ReadBinary(data, size, &binary)) return 30010;
   const bool simulator = EnvNumber("FAKE_QNN_SIMULATOR", 0) != 0;
+  if (simulator && context->grouped) return 5010;
   if (simulator && binary.sharing != 0 && binary.graphs.size() > 1) return 1000;
   context->loaded = true;
   context->soc = binary.soc;
@@ -267,7 +280,11 @@ void ReadGraphConfig(const abi::HtpGraphConfig& custom, Context* context, Graph*
     graph->data.vtcm_bytes = uint64_t{custom.megabytes} << 20;
   }
   if (custom.option == abi::kHtpGraphFinalizeConfig) {
-    RecordLine(std::string("finalize config ") + custom.finalize.key);
+    RecordLine(std::string("finalize config ") + custom.finalize.key + " " +
+               DescribeScalar(custom.finalize.value));
+    if (std::string(custom.finalize.key) == "unknown") {
+      Say(abi::kLogError, "options.cc:92::ERROR:Option %s not found", custom.finalize.key);
+    }
   }
   if (custom.option != abi::kHtpGraphOptimization) return;
   const abi::HtpOptimizationValue& value = custom.optimization;
@@ -477,6 +494,7 @@ abi::Error Execute(abi::Handle handle, const abi::Tensor* inputs, uint32_t num_i
 // ---- Profile -------------------------------------------------------------
 
 abi::Error ProfileCreate(abi::Handle, uint32_t level, abi::Handle* handle) {
+  RecordLine("profile level " + std::to_string(level));
   if (const abi::Error error = Enter("profileCreate")) return error;
   auto* profile = new Profile();
   profile->level = level;
@@ -554,7 +572,6 @@ void FillUnused(abi::Functions& fn) {
   fn.property_has_capability = NotSupported;
   fn.backend_set_config = NotSupported;
   fn.backend_get_api_version = NotSupported;
-  fn.backend_register_op_package = NotSupported;
   fn.context_set_config = NotSupported;
   fn.graph_create_subgraph = NotSupported;
   fn.graph_set_config = NotSupported;
@@ -578,6 +595,7 @@ void Fill(abi::Functions& fn) {
   FillUnused(fn);
   fn.backend_create = BackendCreate;
   fn.backend_get_build_id = BackendGetBuildId;
+  fn.backend_register_op_package = RegisterOpPackage;
   fn.backend_get_supported_operations = GetSupportedOperations;
   fn.backend_validate_op_config = ValidateOpConfig;
   fn.backend_free = BackendFree;

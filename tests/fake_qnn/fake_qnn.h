@@ -13,17 +13,24 @@
 //   FAKE_QNN_RECORD=path          calls and configurations are appended to a file
 //   FAKE_QNN_SIMULATOR=1          loading is as poor as the real x86-64 library's: a
 //                                 binary made with the SLC allocator has no graphs,
-//                                 one with shared weights is refused
+//                                 one with shared weights is refused, and so is a
+//                                 group of contexts with one spill-fill buffer
 //   FAKE_QNN_INFO_VERSION=n       version of the binary's description (default 3)
 //   FAKE_QNN_CORE=major.minor     core API version (default 2.40); before 2.39 a
 //                                 preparation is printed and not logged
+//   FAKE_QNN_BUILD_ID=text        of the library (default fake.1)
+//   FAKE_QNN_BINARY_BUILD_ID=text of the library that made a binary (default fake.1)
 //   FAKE_QNN_BACKEND_ID=n         backend number (default 6)
 //   FAKE_QNN_PROVIDERS=n          number of providers, 0 or 1
 //   FAKE_QNN_SYSTEM_MAJOR=n       System API version (default 1)
 //
 // The record has a line "call <name>" for each call and, before the call it
 // belongs to, "config <name> option <n> <bytes in hex>" for each
-// configuration with the custom bytes behind it. What a graph was given:
+// configuration with the custom bytes behind it (for contextFree, the handle). What a graph was
+// given:
+//   log level <n>, profile level <n>
+//   op package <path> <provider> <target>|none
+//   finalize config <key> <type>:<value>   (the key "unknown" is logged as not found)
 //   tensor <name> type <n> dtype 0x<n> [dims] encoding none|<n> <values>
 //       [data <hex>]   (static data of at most 256 bytes)
 //   node <name> <type> in <names> out <names> <parameter>=<type>:<values> ...

@@ -1,6 +1,7 @@
 // The fake libQnnSystem.so: describes the fake's binaries in any version of the
 // vendor's structures.
 
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -81,7 +82,8 @@ constexpr abi::Version kBackend = {5, 51, 0};
 template <typename Info>
 void FillCommon(Info& info, Description& out) {
   info.backend_id = abi::kHtpBackendId;
-  info.build_id = "fake.1";
+  const char* build_id = std::getenv("FAKE_QNN_BINARY_BUILD_ID");
+  info.build_id = build_id == nullptr ? "fake.1" : build_id;
   info.core = kCore;
   info.backend = kBackend;
   info.soc_version = "";

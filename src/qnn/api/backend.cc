@@ -68,9 +68,11 @@ Status Backend::Validate(const OpQuery& op) const {
 
 Status Backend::RegisterOpPackage(const std::string& path, const std::string& interface_provider,
                                   const std::string& target) {
+  // A bare name would be looked up in the loader's path.
+  const std::string file = path.find('/') == std::string::npos ? "./" + path : path;
   const uint64_t mark = log_->Mark();
   const abi::Error error = log_->library().fn().backend_register_op_package(
-      handle_, path.c_str(), interface_provider.c_str(), target.empty() ? nullptr : target.c_str());
+      handle_, file.c_str(), interface_provider.c_str(), target.empty() ? nullptr : target.c_str());
   if (error == 0) return OkStatus();
   return VendorFailure(fmt::format("registering the op package {} (provider {}{}{})", path,
                                    interface_provider, target.empty() ? "" : ", target ", target),

@@ -5,7 +5,9 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "base/file.h"
 #include "qnn/htp/abi_htp.h"
+#include "qnn/htp/option_names.h"
 
 namespace spillway::qnn::htp {
 namespace {
@@ -29,6 +31,23 @@ Status CheckAgainstSoc(const HtpOptions& options, const Soc& soc) {
   if (options.precision == Precision::kFp16 && !soc.fp16) {
     return UnsupportedError(fmt::format(
         "HTP option precision is fp16, but {} has no 16-bit floats; use quantized", soc.name));
+  }
+  return OkStatus();
+}
+
+Status CheckCombinations(const HtpOptions& options) {
+  if (options.online_prepare && !options.saver_dir.empty()) {
+    return InvalidArgumentError(
+        "HTP options online_prepare and saver_dir exclude each other: the one leaves the "
+        "preparation to the device, the other records it here");
+  }
+  const bool says_enough =
+      options.log_level == VendorLogLevel::kAuto || options.log_level >= VendorLogLevel::kVerbose;
+  if (options.slc_allocator == SlcAllocator::kAuto && !says_enough) {
+    return InvalidArgumentError(fmt::format(
+        "HTP option slc_allocator is auto, which decides by the vendor's log, but log_level is {}; "
+        "expected auto, verbose or debug",
+        OptionName(options.log_level)));
   }
   return OkStatus();
 }
@@ -128,6 +147,15 @@ Result<const Soc*> CheckOptions(const HtpOptions& options) {
     return OutOfRange("sleep_latency_us", *options.sleep_latency_us,
                       fmt::format("1 to {}", kMostSleepLatencyUs));
   }
+  SPILLWAY_RETURN_IF_ERROR(CheckCombinations(options));
+  for (const OpPackage& package : options.op_packages) {
+    if (package.path.empty() || package.interface_provider.empty()) {
+      return InvalidArgumentError(
+          fmt::format("HTP option op_packages has an entry with path '{}' and interface provider "
+                      "'{}', expected both",
+                      package.path, package.interface_provider));
+    }
+  }
   for (const auto& [key, value] : options.finalize_config) {
     if (key.empty()) {
       return InvalidArgumentError(
@@ -135,6 +163,61 @@ Result<const Soc*> CheckOptions(const HtpOptions& options) {
     }
   }
   return soc;
+}
+
+Status CheckOpPackageFiles(const HtpOptions& options) {
+  for (const OpPackage& package : options.op_packages) {
+    if (FileExists(package.path)) continue;
+    return NotFoundError(
+        fmt::format("HTP option op_packages: {} is not there (provider {}); give the path of the "
+                    "op package's library for this machine",
+                    package.path, package.interface_provider));
+  }
+  return OkStatus();
+}
+
+std::vector<std::string> OptionWarnings(const HtpOptions& options, const Soc& soc) {
+  std::vector<std::string> warnings;
+  if (options.dlbc || options.dlbc_weights) {
+    warnings.push_back(fmt::format(
+        "{}: the vendor's compiler takes it for every SoC; whether {} has the hardware for it is "
+        "not known here, so measure on the device",
+        options.dlbc ? "dlbc" : "dlbc_weights", soc.name));
+  }
+  if (options.dump_intermediates) {
+    warnings.emplace_back(
+        "dump_intermediates: every internal tensor is an output, so the graphs are slower, need "
+        "more memory, and may differ in the last step of a value from those without it");
+  }
+  if (!options.saver_dir.empty()) {
+    warnings.emplace_back(
+        "saver_dir: the vendor's saver knows no options of HTP, so the record has none; they are "
+        "in htp_options.json beside it");
+  }
+  return warnings;
+}
+
+Result<OpPackage> ParseOpPackage(std::string_view text) {
+  // From the right, because a path may hold colons: a target has only capitals.
+  OpPackage package;
+  std::string_view rest = text;
+  const auto take_last = [&rest]() {
+    const size_t colon = rest.rfind(':');
+    if (colon == std::string_view::npos) return std::string();
+    const std::string part(rest.substr(colon + 1));
+    rest = rest.substr(0, colon);
+    return part;
+  };
+  package.interface_provider = take_last();
+  const bool is_target = package.interface_provider == "CPU" || package.interface_provider == "HTP";
+  if (is_target) package.target = std::exchange(package.interface_provider, take_last());
+  package.path = rest;
+  if (package.path.empty() || package.interface_provider.empty()) {
+    return InvalidArgumentError(fmt::format(
+        "op package '{}': expected PATH:PROVIDER or PATH:PROVIDER:TARGET with TARGET CPU or HTP",
+        text));
+  }
+  return package;
 }
 
 Result<std::pair<std::string, std::string>> ParseFinalizeConfig(std::string_view text) {

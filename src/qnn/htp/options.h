@@ -29,11 +29,19 @@ abi::Priority ToVendor(GraphPriority priority);
 abi::LogLevel ToVendor(VendorLogLevel level, abi::LogLevel automatic);
 
 // kInvalidArgument (kNotFound for the SoC, kUnsupported for what the SoC lacks)
-// with the option's name, its value and the allowed ones. Returns the SoC.
+// with the option's name, its value and the allowed ones; also for options that
+// exclude each other. Touches no file. Returns the SoC.
 Result<const Soc*> CheckOptions(const HtpOptions& options);
+// kNotFound names the op package whose file is missing.
+Status CheckOpPackageFiles(const HtpOptions& options);
+// What is allowed but may not do what the user expects, a sentence each.
+std::vector<std::string> OptionWarnings(const HtpOptions& options, const Soc& soc);
 
 // "key=value" of the command line; kInvalidArgument without a key or "=".
 Result<std::pair<std::string, std::string>> ParseFinalizeConfig(std::string_view text);
+// "path:provider" or "path:provider:target"; the path may hold colons. kInvalidArgument
+// when a part is empty or missing.
+Result<OpPackage> ParseOpPackage(std::string_view text);
 
 // The three lists below expect options that CheckOptions accepted.
 

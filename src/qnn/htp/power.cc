@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "base/log.h"
 #include "qnn/api/errors.h"
 #include "qnn/api/handle_counts.h"
@@ -18,6 +20,7 @@ struct ModeSettings {
   bool dcvs;
   uint32_t sleep_latency_us;
   abi::HtpVoltage lowest, target, highest;
+  bool fast() const { return power == abi::kHtpPowerPerformance; }
 };
 constexpr ModeSettings kModes[] = {
     {PerformanceMode::kBurst, abi::kHtpPowerPerformance, false, 40, abi::kHtpVoltageMax,
@@ -40,24 +43,32 @@ constexpr ModeSettings kModes[] = {
      abi::kHtpVoltageDisable, abi::kHtpVoltageDisable, abi::kHtpVoltageDisable},
 };
 
-abi::HtpPowerConfig DcvsConfig(uint32_t id, const ModeSettings& mode) {
+constexpr uint32_t kFastCallLatencyUs = 100;
+
+abi::HtpPowerConfig DcvsConfig(uint32_t id, const ModeSettings* mode,
+                               std::optional<uint32_t> sleep_latency_us) {
   abi::HtpPowerConfig config = {};
   config.option = abi::kHtpPowerDcvsV3;
   abi::HtpDcvsV3& dcvs = config.dcvs;
   dcvs.context_id = id;
-  dcvs.set_dcvs_enable = 1;
-  dcvs.dcvs_enable = mode.dcvs ? 1 : 0;
-  dcvs.power_mode = mode.power;
   dcvs.set_sleep_latency = 1;
-  dcvs.sleep_latency = mode.sleep_latency_us;
+  if (sleep_latency_us) dcvs.sleep_latency = *sleep_latency_us;
+  if (mode == nullptr) {
+    dcvs.power_mode = abi::kHtpPowerAdjustUpDown;
+    return config;
+  }
+  if (!sleep_latency_us) dcvs.sleep_latency = mode->sleep_latency_us;
+  dcvs.set_dcvs_enable = 1;
+  dcvs.dcvs_enable = mode->dcvs ? 1 : 0;
+  dcvs.power_mode = mode->power;
   dcvs.set_bus = 1;
-  dcvs.bus_min = mode.lowest;
-  dcvs.bus_target = mode.target;
-  dcvs.bus_max = mode.highest;
+  dcvs.bus_min = mode->lowest;
+  dcvs.bus_target = mode->target;
+  dcvs.bus_max = mode->highest;
   dcvs.set_core = 1;
-  dcvs.core_min = mode.lowest;
-  dcvs.core_target = mode.target;
-  dcvs.core_max = mode.highest;
+  dcvs.core_min = mode->lowest;
+  dcvs.core_target = mode->target;
+  dcvs.core_max = mode->highest;
   return config;
 }
 
@@ -70,17 +81,23 @@ abi::HtpPowerConfig ValueConfig(abi::HtpPowerOption option, uint32_t value) {
 
 }  // namespace
 
-std::vector<abi::HtpPowerConfig> PowerConfigs(uint32_t id, PerformanceMode mode,
-                                              std::optional<uint32_t> rpc_polling_us,
-                                              std::optional<uint32_t> rpc_control_latency_us) {
-  std::vector<abi::HtpPowerConfig> configs;
+std::vector<abi::HtpPowerConfig> PowerConfigs(uint32_t id, const HtpOptions& options) {
+  const ModeSettings* mode = nullptr;
   for (const ModeSettings& settings : kModes) {
-    if (settings.mode == mode) configs.push_back(DcvsConfig(id, settings));
+    if (settings.mode == options.performance) mode = &settings;
   }
-  if (rpc_control_latency_us) {
-    configs.push_back(ValueConfig(abi::kHtpPowerRpcLatency, *rpc_control_latency_us));
+  std::vector<abi::HtpPowerConfig> configs;
+  if (mode != nullptr || options.sleep_latency_us) {
+    configs.push_back(DcvsConfig(id, mode, options.sleep_latency_us));
   }
-  if (rpc_polling_us) configs.push_back(ValueConfig(abi::kHtpPowerRpcPolling, *rpc_polling_us));
+  std::optional<uint32_t> latency = options.rpc_control_latency_us;
+  std::optional<uint32_t> polling = options.rpc_polling_us;
+  if (mode != nullptr) {
+    if (!latency && mode->fast()) latency = kFastCallLatencyUs;
+    if (!polling) polling = mode->fast() ? kMostRpcPollingUs : 0;
+  }
+  if (latency) configs.push_back(ValueConfig(abi::kHtpPowerRpcLatency, *latency));
+  if (polling) configs.push_back(ValueConfig(abi::kHtpPowerRpcPolling, *polling));
   return configs;
 }
 
@@ -122,10 +139,8 @@ PowerVote::~PowerVote() {
   }
 }
 
-Status PowerVote::Set(PerformanceMode mode, std::optional<uint32_t> rpc_polling_us,
-                      std::optional<uint32_t> rpc_control_latency_us) {
-  const std::vector<abi::HtpPowerConfig> configs =
-      PowerConfigs(id_, mode, rpc_polling_us, rpc_control_latency_us);
+Status PowerVote::Set(const HtpOptions& options) {
+  const std::vector<abi::HtpPowerConfig> configs = PowerConfigs(id_, options);
   if (configs.empty()) return OkStatus();
   std::vector<const abi::HtpPowerConfig*> list;
   list.reserve(configs.size() + 1);
@@ -135,8 +150,9 @@ Status PowerVote::Set(PerformanceMode mode, std::optional<uint32_t> rpc_polling_
   const uint64_t mark = log.Mark();
   const abi::Error error = perf_->set_power_config(id_, list.data());
   if (error == 0) return OkStatus();
-  return VendorFailure(fmt::format("setting HTP performance mode '{}'", OptionName(mode)), error,
-                       log.ProblemsSince(mark));
+  return VendorFailure(
+      fmt::format("setting HTP performance mode '{}'", OptionName(options.performance)), error,
+      log.ProblemsSince(mark));
 }
 
 }  // namespace spillway::qnn::htp

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "qnn/api/manager.h"
@@ -25,10 +24,9 @@ class PowerVote {
   PowerVote(const PowerVote&) = delete;
   PowerVote& operator=(const PowerVote&) = delete;
 
-  // Replaces what the vote said. kDefault and options that are not set send
-  // nothing; with nothing to send the vendor is not called.
-  Status Set(PerformanceMode mode, std::optional<uint32_t> rpc_polling_us,
-             std::optional<uint32_t> rpc_control_latency_us);
+  // Replaces what the vote said with the performance mode and latencies of `options`.
+  // With nothing to send (see PowerConfigs) the vendor is not called.
+  Status Set(const HtpOptions& options);
 
  private:
   explicit PowerVote(std::shared_ptr<Device> device) : device_(std::move(device)) {}
@@ -38,10 +36,20 @@ class PowerVote {
   uint32_t id_ = 0;
 };
 
-// The settings that Set() sends for a vote of number `id`, in order.
-std::vector<abi::HtpPowerConfig> PowerConfigs(uint32_t id, PerformanceMode mode,
-                                              std::optional<uint32_t> rpc_polling_us,
-                                              std::optional<uint32_t> rpc_control_latency_us);
+// The settings that Set() sends for a vote of number `id`, in order: clocks and sleep
+// (DCVS v3), the latency of calls to the DSP, and how long the caller polls for the
+// answer before it sleeps.
+//
+// Mode                          clocks            sleep    polling  call latency
+// burst                         maximum, fixed    40 us    9999 us  100 us
+// sustained_high, high          turbo, fixed      100 us   9999 us  100 us
+// balanced, low_balanced,       nominal+ down to  1000 us  none     not sent
+// high .. extreme_power_saver   off, DCVS
+// default                       nothing is sent
+//
+// rpc_polling_us, rpc_control_latency_us and sleep_latency_us win over the mode, and go
+// alone in mode default.
+std::vector<abi::HtpPowerConfig> PowerConfigs(uint32_t id, const HtpOptions& options);
 
 }  // namespace spillway::qnn::htp
 

@@ -4,14 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <functional>
 #include <map>
 #include <sstream>
 
 #include "qnn/api/handle_counts.h"
 #include "qnn/api/manager.h"
+#include "qnn/htp/option_names.h"
 #include "qnn/htp/power.h"
 #include "tests/fake_qnn/fake_qnn.h"
+#include "tests/support/paths.h"
 
 namespace spillway::qnn::htp {
 namespace {
@@ -192,6 +195,47 @@ TEST_F(OptionBytes, Context) {
               ElementsAre("0 02 00 00 00 00 00 00 00 44 33 22 11 00 00 00 00 66 55"));
 }
 
+TEST_F(OptionBytes, LogLevelReachesTheVendor) {
+  const auto level = [this](VendorLogLevel wanted) {
+    fake_.Reset();
+    const auto log = VendorLog::Create(library_, ToVendor(wanted, abi::kLogVerbose));
+    EXPECT_TRUE(log.ok());
+    return fake_.Record().substr(0, 11);
+  };
+  EXPECT_EQ(level(VendorLogLevel::kAuto), "log level 4");
+  EXPECT_EQ(level(VendorLogLevel::kError), "log level 1");
+  EXPECT_EQ(level(VendorLogLevel::kWarning), "log level 2");
+  EXPECT_EQ(level(VendorLogLevel::kInfo), "log level 3");
+  EXPECT_EQ(level(VendorLogLevel::kVerbose), "log level 4");
+  EXPECT_EQ(level(VendorLogLevel::kDebug), "log level 5");
+}
+
+TEST_F(OptionBytes, ProfileLevelReachesTheVendor) {
+  for (const auto& [wanted, number] :
+       {std::pair(ProfileLevel::kBasic, "1"), std::pair(ProfileLevel::kDetailed, "2"),
+        std::pair(ProfileLevel::kLinting, "7001")}) {
+    fake_.Reset();
+    EXPECT_TRUE(Profile::Create(log_, backend_->handle(), ToVendor(wanted)).ok());
+    EXPECT_THAT(fake_.Record(), HasSubstr(std::string("profile level ") + number + "\n"));
+  }
+  fake_.Reset();
+  EXPECT_TRUE(Profile::Create(log_, backend_->handle(), ToVendor(ProfileLevel::kOff)).ok());
+  EXPECT_EQ(fake_.Record(), "");
+}
+
+TEST_F(OptionBytes, OpPackagesAreRegistered) {
+  EXPECT_TRUE(backend_->RegisterOpPackage("/ops/libA.so", "aProvider", "HTP").ok());
+  EXPECT_TRUE(backend_->RegisterOpPackage("libB.so", "bProvider", "").ok());
+  // A bare name would be looked up in the loader's path.
+  EXPECT_THAT(fake_.Record(), HasSubstr("op package /ops/libA.so aProvider HTP\n"));
+  EXPECT_THAT(fake_.Record(), HasSubstr("op package ./libB.so bProvider none\n"));
+  const test::ScopedEnv env("FAKE_QNN_FAIL", "backendRegisterOpPackage:4005");
+  const Status status = backend_->RegisterOpPackage("/ops/libA.so", "aProvider", "HTP");
+  EXPECT_EQ(status.code(), StatusCode::kVendor);
+  EXPECT_THAT(status.message(), HasSubstr("/ops/libA.so (provider aProvider, target HTP)"));
+  EXPECT_THAT(status.message(), HasSubstr("4005"));
+}
+
 struct BadOption {
   std::function<void(HtpOptions&)> set;
   StatusCode code;
@@ -217,6 +261,20 @@ TEST(HtpOptions, WrongValuesNameOptionAndRange) {
       {[](HtpOptions& o) { o.sleep_latency_us = 65536; }, StatusCode::kInvalidArgument,
        "sleep_latency_us is 65536"},
       {[](HtpOptions& o) {
+         o.saver_dir = "/s";
+         o.online_prepare = true;
+       },
+       StatusCode::kInvalidArgument, "online_prepare and saver_dir exclude each other"},
+      {[](HtpOptions& o) {
+         o.slc_allocator = SlcAllocator::kAuto;
+         o.log_level = VendorLogLevel::kInfo;
+       },
+       StatusCode::kInvalidArgument, "log_level is info; expected auto, verbose or debug"},
+      {[](HtpOptions& o) {
+         o.op_packages = {{"/a.so", "", ""}};
+       },
+       StatusCode::kInvalidArgument, "path '/a.so' and interface provider ''"},
+      {[](HtpOptions& o) {
          o.finalize_config = {{"", "v"}};
        },
        StatusCode::kInvalidArgument, "empty key"},
@@ -236,6 +294,40 @@ TEST(HtpOptions, WrongValuesNameOptionAndRange) {
   }
 }
 
+TEST(HtpOptions, OpPackageText) {
+  const auto parsed = [](std::string_view text) { return ParseOpPackage(text).value(); };
+  EXPECT_EQ(parsed("/a/lib.so:provider"), (OpPackage{"/a/lib.so", "provider", ""}));
+  EXPECT_EQ(parsed("lib.so:p:HTP"), (OpPackage{"lib.so", "p", "HTP"}));
+  EXPECT_EQ(parsed("/a:b/lib.so:p:CPU"), (OpPackage{"/a:b/lib.so", "p", "CPU"}));
+  for (const char* wrong : {"", "a", ":p", "a:", ":", "a:HTP", ":p:HTP", "a::HTP"}) {
+    EXPECT_EQ(ParseOpPackage(wrong).status().code(), StatusCode::kInvalidArgument) << wrong;
+  }
+}
+
+TEST(HtpOptions, OpPackageFilesMustBeThere) {
+  const test::TempFolder folder;
+  HtpOptions options;
+  EXPECT_TRUE(CheckOpPackageFiles(options).ok());
+  options.op_packages = {{folder.File("lib.so"), "p", ""}};
+  const Status status = CheckOpPackageFiles(options);
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr(folder.File("lib.so")));
+  std::ofstream(folder.File("lib.so")) << "x";
+  EXPECT_TRUE(CheckOpPackageFiles(options).ok());
+}
+
+TEST(HtpOptions, Warnings) {
+  const Soc& soc = **FindSoc("SM8750");
+  HtpOptions options;
+  EXPECT_THAT(OptionWarnings(options, soc), ElementsAre());
+  options.dlbc_weights = true;
+  options.dump_intermediates = true;
+  options.saver_dir = "/s";
+  EXPECT_THAT(OptionWarnings(options, soc),
+              ElementsAre(HasSubstr("dlbc_weights: "), HasSubstr("dump_intermediates: "),
+                          HasSubstr("saver_dir: ")));
+}
+
 TEST(HtpOptions, FinalizeConfigText) {
   EXPECT_EQ(ParseFinalizeConfig("a=b=c").value(),
             (std::pair<std::string, std::string>("a", "b=c")));
@@ -251,9 +343,11 @@ TEST_F(OptionBytes, PowerVote) {
     ASSERT_TRUE(vote.ok()) << vote.status().ToString();
     EXPECT_EQ(CountHandles()[HandleKind::kPowerConfig], 1);
     fake_.Reset();
-    EXPECT_TRUE((*vote)->Set(PerformanceMode::kDefault, {}, {}).ok());
+    HtpOptions options;
+    EXPECT_TRUE((*vote)->Set(options).ok());
     EXPECT_EQ(fake_.Record(), "");
-    EXPECT_TRUE((*vote)->Set(PerformanceMode::kBurst, 9999, 100).ok());
+    options.performance = PerformanceMode::kBurst;
+    EXPECT_TRUE((*vote)->Set(options).ok());
     EXPECT_THAT(
         ConfigLines(fake_.Record(), "setPowerConfig"),
         ElementsAre("1 01 00 00 00 01 00 00 00 01 00 00 00 00 00 00 00 10 00 00 00 01 00 00 00 28 "
@@ -261,21 +355,81 @@ TEST_F(OptionBytes, PowerVote) {
                     "00 01 00 00 00 a0 00 00 00 a0 00 00 00 a0",
                     "2 02 00 00 00 64", "3 03 00 00 00 0f 27"));
     const test::ScopedEnv env("FAKE_QNN_FAIL", "setPowerConfig:13004");
-    const Status status = (*vote)->Set(PerformanceMode::kBalanced, {}, {});
+    options.performance = PerformanceMode::kBalanced;
+    const Status status = (*vote)->Set(options);
     EXPECT_THAT(status.message(),
                 HasSubstr("performance mode 'balanced' failed: vendor error 13004"));
   }
   EXPECT_EQ(CountHandles()[HandleKind::kPowerConfig], 0);
 }
 
-TEST_F(OptionBytes, EveryPowerModeSetsClocks) {
-  for (int mode = 1; mode <= static_cast<int>(PerformanceMode::kExtremePowerSaver); ++mode) {
-    const auto configs = PowerConfigs(3, static_cast<PerformanceMode>(mode), {}, {});
-    ASSERT_EQ(configs.size(), 1U) << mode;
-    EXPECT_EQ(configs[0].dcvs.context_id, 3U);
-    EXPECT_GE(configs[0].dcvs.core_target, static_cast<uint32_t>(abi::kHtpVoltageDisable));
-    EXPECT_LE(configs[0].dcvs.core_min, configs[0].dcvs.core_max);
+TEST(PowerConfigs, EveryModeSetsClocksSleepAndPolling) {
+  struct Case {
+    PerformanceMode mode;
+    uint32_t power, dcvs, sleep_us, corner;
+    bool fast;
+  };
+  const Case cases[] = {
+      {PerformanceMode::kBurst, 16, 0, 40, 160, true},
+      {PerformanceMode::kSustainedHighPerformance, 16, 0, 100, 128, true},
+      {PerformanceMode::kHighPerformance, 16, 0, 100, 128, true},
+      {PerformanceMode::kBalanced, 1, 1, 1000, 112, false},
+      {PerformanceMode::kLowBalanced, 1, 1, 1000, 96, false},
+      {PerformanceMode::kHighPowerSaver, 1, 1, 1000, 80, false},
+      {PerformanceMode::kPowerSaver, 1, 1, 1000, 64, false},
+      {PerformanceMode::kLowPowerSaver, 1, 1, 1000, 48, false},
+      {PerformanceMode::kExtremePowerSaver, 1, 1, 1000, 16, false},
+  };
+  for (const Case& one : cases) {
+    HtpOptions options;
+    options.performance = one.mode;
+    const auto configs = PowerConfigs(3, options);
+    const std::string_view name = OptionName(one.mode);
+    ASSERT_EQ(configs.size(), one.fast ? 3U : 2U) << name;
+    ASSERT_EQ(configs[0].option, static_cast<uint32_t>(abi::kHtpPowerDcvsV3));
+    const abi::HtpDcvsV3& dcvs = configs[0].dcvs;
+    EXPECT_EQ(dcvs.context_id, 3U);
+    EXPECT_EQ(dcvs.set_dcvs_enable, 1U);
+    EXPECT_EQ(dcvs.dcvs_enable, one.dcvs) << name;
+    EXPECT_EQ(dcvs.power_mode, one.power) << name;
+    EXPECT_EQ(dcvs.set_sleep_latency, 1U);
+    EXPECT_EQ(dcvs.sleep_latency, one.sleep_us) << name;
+    EXPECT_EQ(dcvs.set_bus, 1U);
+    EXPECT_EQ(dcvs.set_core, 1U);
+    for (const uint32_t corner : {dcvs.bus_min, dcvs.bus_target, dcvs.bus_max, dcvs.core_min,
+                                  dcvs.core_target, dcvs.core_max}) {
+      EXPECT_EQ(corner, one.corner) << name;
+    }
+    if (one.fast) {
+      EXPECT_EQ(configs[1].option, static_cast<uint32_t>(abi::kHtpPowerRpcLatency));
+      EXPECT_EQ(configs[1].value, 100U);
+    }
+    EXPECT_EQ(configs.back().option, static_cast<uint32_t>(abi::kHtpPowerRpcPolling));
+    EXPECT_EQ(configs.back().value, one.fast ? 9999U : 0U);
   }
+}
+
+TEST(PowerConfigs, OwnLatenciesWinOverTheMode) {
+  HtpOptions options;
+  options.rpc_polling_us = 500;
+  options.rpc_control_latency_us = 70;
+  options.sleep_latency_us = 60;
+  auto configs = PowerConfigs(1, options);
+  ASSERT_EQ(configs.size(), 3U);
+  EXPECT_EQ(configs[0].dcvs.set_sleep_latency, 1U);
+  EXPECT_EQ(configs[0].dcvs.sleep_latency, 60U);
+  EXPECT_EQ(configs[0].dcvs.set_dcvs_enable, 0U);  // the rest stays the vendor's
+  EXPECT_EQ(configs[0].dcvs.set_bus, 0U);
+  EXPECT_EQ(configs[0].dcvs.set_core, 0U);
+  EXPECT_EQ(configs[1].value, 70U);
+  EXPECT_EQ(configs[2].value, 500U);
+  options.performance = PerformanceMode::kBurst;
+  configs = PowerConfigs(1, options);
+  ASSERT_EQ(configs.size(), 3U);
+  EXPECT_EQ(configs[0].dcvs.sleep_latency, 60U);
+  EXPECT_EQ(configs[0].dcvs.core_target, 160U);
+  EXPECT_EQ(configs[1].value, 70U);
+  EXPECT_EQ(configs[2].value, 500U);
 }
 
 TEST_F(OptionBytes, PowerVoteFailures) {

@@ -306,7 +306,10 @@ TEST_F(RealLibrary, SignedDomainAndPowerVotesAreTaken) {
   const auto vote = PowerVote::Create(device_);
   ASSERT_TRUE(vote.ok()) << vote.status().ToString();
   for (int mode = 0; mode <= static_cast<int>(PerformanceMode::kExtremePowerSaver); ++mode) {
-    const Status status = (*vote)->Set(static_cast<PerformanceMode>(mode), 9999, 100);
+    HtpOptions wanted;
+    wanted.performance = static_cast<PerformanceMode>(mode);
+    wanted.sleep_latency_us = 50;
+    const Status status = (*vote)->Set(wanted);
     EXPECT_TRUE(status.ok()) << status.ToString();
   }
 }
