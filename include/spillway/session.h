@@ -20,12 +20,31 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "spillway/export.h"
+#include "spillway/options.h"
 #include "spillway/status.h"
 
 namespace spillway {
+
+// How executor htp runs a package. What is not set is as the package says: the
+// options that it was compiled with.
+struct HtpRunOptions {
+  std::optional<GraphPriority> priority;
+  std::optional<PdSession> pd_session;
+  // From the load until the session ends.
+  std::optional<PerformanceMode> performance;
+  std::optional<uint32_t> rpc_polling_us, rpc_control_latency_us, sleep_latency_us;
+  // See RunStats::graphs.
+  std::optional<ProfileLevel> profile_level;
+  std::optional<VendorLogLevel> log_level;
+  // Build the graphs where they run instead of loading context binaries: seconds to
+  // minutes, for any package, also one whose binaries the x86-64 simulator cannot load
+  // (shared weights, SLC allocator). Packages compiled for it always do.
+  bool online_prepare = false;
+};
 
 struct SessionOptions {
   std::string package_path;
@@ -37,10 +56,23 @@ struct SessionOptions {
   bool verify = true;
 
   // Executor htp only.
-  std::string qnn_lib_dir;         // empty: SPILLWAY_QNN_LIB_DIR, then .deps/
-  bool in_process = false;         // no child process: a crash of the vendor library is ours
-  double load_timeout_s = 600;     // for one context binary; then its process is killed
-  double execute_timeout_s = 120;  // for one call of a graph; likewise
+  std::string qnn_lib_dir;          // empty: SPILLWAY_QNN_LIB_DIR, then .deps/
+  bool in_process = false;          // no child process: a crash of the vendor library is ours
+  double load_timeout_s = 600;      // for the context binaries; then their process is killed
+  double prepare_timeout_s = 3600;  // for online prepare; likewise
+  double execute_timeout_s = 120;   // for one call of a graph; likewise
+  HtpRunOptions htp;
+
+  // Not empty: every tensor that a step computes is written there, as
+  // <step>/<graph>/<tensor>.bin (little-endian, row-major) with their names, types,
+  // shapes and encodings in tensors.json beside them. Both executors give a tensor the
+  // same name. On htp only tensors that the compiler made outputs: packages compiled with
+  // HtpOptions::dump_intermediates, or online_prepare. The folder must be new or empty.
+  std::string dump_dir;
+
+  // Called while Open loads: what is being done and the fraction done (negative:
+  // unknown). From any thread, one call at a time.
+  std::function<void(std::string_view stage, double fraction)> progress;
 };
 
 struct ChatTurn {
@@ -68,6 +100,18 @@ struct RunOptions {
   std::function<void(std::string_view stage, double fraction)> progress;
 };
 
+// What the vendor's profile says of all calls of one graph in one shard. On the x86-64
+// simulator the cycles are the host's and mean nothing for a device.
+struct GraphProfile {
+  std::string graph;  // "kv_forward"
+  uint32_t shard = 0;
+  uint64_t calls = 0;
+  // Sums; 0 where the vendor says nothing.
+  uint64_t total_us = 0, accelerator_us = 0, cycles = 0;
+  // At level kDetailed: the vendor's operations that took most cycles, at most 20.
+  std::vector<std::pair<std::string, uint64_t>> operations;
+};
+
 struct RunStats {
   double load_s = 0;  // Session::Open
   // From the call of Generate to the first token.
@@ -80,8 +124,9 @@ struct RunStats {
   // Of weights that a decode step reads, and how fast they went by.
   uint64_t weight_bytes = 0;
   double weight_bytes_per_s = 0;
-  uint64_t peak_rss_bytes = 0;  // of this process
-  std::string executor;         // "host, 16a8w, 2 threads"
+  uint64_t peak_rss_bytes = 0;       // of this process
+  std::string executor;              // "host, 16a8w, 2 threads"
+  std::vector<GraphProfile> graphs;  // executor htp with a profile level only
 };
 
 struct Answer {

@@ -146,9 +146,9 @@ Result<std::unique_ptr<ContextRunner>> LoadProbe(const Graph& graph, const Packa
   };
   SPILLWAY_RETURN_IF_ERROR(RunVendorJobInWorker(job, options.timeout_s, events).status());
   ContextRunnerOptions runner;
-  runner.context_path = job.output_path;
+  runner.context_paths = {job.output_path};
   runner.qnn_lib_dir = options.qnn_lib_dir;
-  runner.soc = job.htp.soc;
+  runner.htp.soc = job.htp.soc;
   runner.execute_timeout_s = options.timeout_s;
   return OpenContextInWorker(runner);
 }
@@ -192,14 +192,15 @@ class OperationComparison {
                               PackageWriter::Create(package_->path() + "-operations"));
     SPILLWAY_ASSIGN_OR_RETURN(const auto runner,
                               LoadProbe(probe.graph(), *package_, options_, writer, progress_));
-    const ContextGraph& loaded = runner->info().graphs[0];
+    const ContextGraph& loaded = runner->info().contexts[0].graphs[0];
     IoLayout layout;
-    layout.graphs.resize(1);
+    layout.contexts.emplace_back().resize(1);
+    IoLayout::GraphPlaces& places = layout.contexts[0][0];
     for (const ContextTensor& tensor : loaded.inputs) {
-      layout.graphs[0].inputs.push_back(layout.Add(tensor.Bytes()));
+      places.inputs.push_back(layout.Add(tensor.Bytes()));
     }
     for (const ContextTensor& tensor : loaded.outputs) {
-      layout.graphs[0].outputs.push_back(layout.Add(tensor.Bytes()));
+      places.outputs.push_back(layout.Add(tensor.Bytes()));
     }
     SPILLWAY_RETURN_IF_ERROR(runner->Bind(layout));
     for (size_t i = 0; i < loaded.inputs.size(); ++i) {
@@ -207,11 +208,10 @@ class OperationComparison {
       if (values == nullptr || values->size() != loaded.inputs[i].Bytes()) {
         return InternalError(fmt::format("no recorded values for {}", loaded.inputs[i].name));
       }
-      std::memcpy(runner->memory().data() + layout.graphs[0].inputs[i], values->data(),
-                  values->size());
+      std::memcpy(runner->memory().data() + places.inputs[i], values->data(), values->size());
     }
     ReportProgress(progress_, "operations: execute", -1.0);
-    SPILLWAY_RETURN_IF_ERROR(runner->Execute(0));
+    SPILLWAY_RETURN_IF_ERROR(runner->Execute(0, 0));
 
     const qnn::htp::Soc* soc = nullptr;
     SPILLWAY_ASSIGN_OR_RETURN(soc, qnn::htp::FindSoc(package_->manifest().soc));
@@ -221,8 +221,7 @@ class OperationComparison {
       const Tensor& output = graph.tensor(op.outputs[0]);
       IntegerDifference difference;
       difference.Add(output.dtype, recorder.Find(output.name)->data(),
-                     runner->memory().data() + layout.graphs[0].outputs[i],
-                     NumElements(output.shape));
+                     runner->memory().data() + places.outputs[i], NumElements(output.shape));
       result.push_back({op.name, std::string(OpTypeName(op.type)), TypesOf(graph, op),
                         difference.max, difference.mean(),
                         AllowedLsb(graph, op, static_cast<int>(soc->arch))});

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "qnn/htp/options_json.h"
+
 namespace spillway {
 namespace {
 
@@ -46,7 +48,17 @@ std::vector<ContextTensor> TensorsFromJson(const Json& list) {
   return tensors;
 }
 
-ContextInfo InfoFromJson(const Json& json) {
+Json ContextToJson(const ContextInfo& context) {
+  Json graphs = Json::array();
+  for (const ContextGraph& graph : context.graphs) {
+    graphs.push_back({{"name", graph.name},
+                      {"inputs", TensorsToJson(graph.inputs)},
+                      {"outputs", TensorsToJson(graph.outputs)}});
+  }
+  return {{"build_id", context.build_id}, {"soc_model", context.soc_model}, {"graphs", graphs}};
+}
+
+ContextInfo ContextFromJson(const Json& json) {
   ContextInfo info;
   info.build_id = json.at("build_id").get<std::string>();
   info.soc_model = json.at("soc_model").get<uint32_t>();
@@ -57,71 +69,111 @@ ContextInfo InfoFromJson(const Json& json) {
   return info;
 }
 
+RunnerInfo InfoFromJson(const Json& json) {
+  RunnerInfo info;
+  info.shares_spill_fill = json.at("shares_spill_fill").get<bool>();
+  for (const Json& context : json.at("contexts")) info.contexts.push_back(ContextFromJson(context));
+  return info;
+}
+
+Json ProfileToJson(const ExecuteProfile& profile) {
+  return {{"total_us", profile.total_us},
+          {"accelerator_us", profile.accelerator_us},
+          {"cycles", profile.cycles},
+          {"operations", profile.operations}};
+}
+
+ExecuteProfile ProfileFromJson(const Json& json) {
+  ExecuteProfile profile;
+  profile.total_us = json.at("total_us").get<uint64_t>();
+  profile.accelerator_us = json.at("accelerator_us").get<uint64_t>();
+  profile.cycles = json.at("cycles").get<uint64_t>();
+  json.at("operations").get_to(profile.operations);
+  return profile;
+}
+
+IoLayout LayoutFromJson(const Json& json) {
+  IoLayout layout;
+  layout.bytes = json.at("bytes").get<uint64_t>();
+  for (const Json& context : json.at("contexts")) {
+    std::vector<IoLayout::GraphPlaces>& graphs = layout.contexts.emplace_back();
+    for (const Json& graph : context) {
+      graphs.push_back({graph.at("inputs").get<std::vector<uint64_t>>(),
+                        graph.at("outputs").get<std::vector<uint64_t>>()});
+    }
+  }
+  return layout;
+}
+
 }  // namespace
 
 std::string RunRequestText(const ContextRunnerOptions& options) {
   return Dump({{"job", "run"},
-               {"context_path", options.context_path},
+               {"context_paths", options.context_paths},
+               {"prepare_folder", options.prepare_folder},
                {"qnn_lib_dir", options.qnn_lib_dir},
-               {"soc", options.soc},
-               {"vendor_log_level", options.vendor_log_level}});
+               {"htp", qnn::htp::HtpOptionsToJson(options.htp)},
+               {"shared_spill_fill_bytes", options.shared_spill_fill_bytes}});
 }
 
 Result<ContextRunnerOptions> ParseRunRequest(std::string_view text) {
-  return Parse<ContextRunnerOptions>(text, "the run request", [](const Json& json) {
-    ContextRunnerOptions options;
-    options.context_path = json.at("context_path").get<std::string>();
-    options.qnn_lib_dir = json.at("qnn_lib_dir").get<std::string>();
-    options.soc = json.at("soc").get<std::string>();
-    options.vendor_log_level = json.at("vendor_log_level").get<uint32_t>();
-    return options;
-  });
-}
-
-std::string BindRequestText(const IoLayout& layout) {
-  Json graphs = Json::array();
-  for (const IoLayout::GraphPlaces& graph : layout.graphs) {
-    graphs.push_back({{"inputs", graph.inputs}, {"outputs", graph.outputs}});
-  }
-  return Dump({{"op", "bind"}, {"bytes", layout.bytes}, {"graphs", graphs}});
-}
-
-std::string ExecuteRequestText(size_t graph) { return Dump({{"op", "execute"}, {"graph", graph}}); }
-
-Result<ContextRequest> ParseContextRequest(std::string_view text) {
-  return Parse<ContextRequest>(
-      text, "the request to the worker", [](const Json& json) -> Result<ContextRequest> {
-        ContextRequest request;
-        const std::string op = json.at("op").get<std::string>();
-        if (op == "execute") {
-          request.graph = json.at("graph").get<size_t>();
-          return request;
-        }
-        if (op != "bind") return InternalError(fmt::format("unknown request \"{}\"", op));
-        request.bind = true;
-        request.layout.bytes = json.at("bytes").get<uint64_t>();
-        for (const Json& graph : json.at("graphs")) {
-          request.layout.graphs.push_back({graph.at("inputs").get<std::vector<uint64_t>>(),
-                                           graph.at("outputs").get<std::vector<uint64_t>>()});
-        }
-        return request;
+  return Parse<ContextRunnerOptions>(
+      text, "the run request", [](const Json& json) -> Result<ContextRunnerOptions> {
+        ContextRunnerOptions options;
+        json.at("context_paths").get_to(options.context_paths);
+        json.at("prepare_folder").get_to(options.prepare_folder);
+        json.at("qnn_lib_dir").get_to(options.qnn_lib_dir);
+        SPILLWAY_ASSIGN_OR_RETURN(options.htp,
+                                  qnn::htp::HtpOptionsFromJson(json.at("htp").get<std::string>()));
+        options.shared_spill_fill_bytes = json.at("shared_spill_fill_bytes").get<uint64_t>();
+        return options;
       });
 }
 
-std::string ReadyEventText(const ContextInfo& info) {
-  Json graphs = Json::array();
-  for (const ContextGraph& graph : info.graphs) {
-    graphs.push_back({{"name", graph.name},
-                      {"inputs", TensorsToJson(graph.inputs)},
-                      {"outputs", TensorsToJson(graph.outputs)}});
+std::string BindRequestText(const IoLayout& layout) {
+  Json contexts = Json::array();
+  for (const std::vector<IoLayout::GraphPlaces>& context : layout.contexts) {
+    Json graphs = Json::array();
+    for (const IoLayout::GraphPlaces& graph : context) {
+      graphs.push_back({{"inputs", graph.inputs}, {"outputs", graph.outputs}});
+    }
+    contexts.push_back(std::move(graphs));
   }
-  return Dump({{"event", "ready"},
-               {"build_id", info.build_id},
-               {"soc_model", info.soc_model},
-               {"graphs", graphs}});
+  return Dump({{"op", "bind"}, {"bytes", layout.bytes}, {"contexts", contexts}});
 }
 
-std::string DoneEventText() { return Dump({{"event", "done"}}); }
+std::string ExecuteRequestText(size_t context, size_t graph) {
+  return Dump({{"op", "execute"}, {"context", context}, {"graph", graph}});
+}
+
+Result<ContextRequest> ParseContextRequest(std::string_view text) {
+  return Parse<ContextRequest>(text, "the request to the worker",
+                               [](const Json& json) -> Result<ContextRequest> {
+                                 ContextRequest request;
+                                 const std::string op = json.at("op").get<std::string>();
+                                 if (op == "execute") {
+                                   request.context = json.at("context").get<size_t>();
+                                   request.graph = json.at("graph").get<size_t>();
+                                   return request;
+                                 }
+                                 if (op != "bind")
+                                   return InternalError(fmt::format("unknown request \"{}\"", op));
+                                 request.bind = true;
+                                 request.layout = LayoutFromJson(json);
+                                 return request;
+                               });
+}
+
+std::string ReadyEventText(const RunnerInfo& info) {
+  Json contexts = Json::array();
+  for (const ContextInfo& context : info.contexts) contexts.push_back(ContextToJson(context));
+  return Dump(
+      {{"event", "ready"}, {"shares_spill_fill", info.shares_spill_fill}, {"contexts", contexts}});
+}
+
+std::string DoneEventText(const ExecuteProfile& profile) {
+  return Dump({{"event", "done"}, {"profile", ProfileToJson(profile)}});
+}
 
 std::string ErrorEventText(const Status& status) {
   return Dump({{"event", "error"},
@@ -133,12 +185,19 @@ std::string LogEventText(LogLevel level, std::string_view line) {
   return Dump({{"event", "log"}, {"level", static_cast<int>(level)}, {"line", line}});
 }
 
+std::string ProgressEventText(std::string_view stage, double fraction) {
+  return Dump({{"event", "progress"}, {"stage", stage}, {"fraction", fraction}});
+}
+
 Result<ContextEvent> ParseContextEvent(std::string_view text) {
   return Parse<ContextEvent>(
       text, "the worker's message", [](const Json& json) -> Result<ContextEvent> {
         ContextEvent event;
         const std::string kind = json.at("event").get<std::string>();
-        if (kind == "done") return event;
+        if (kind == "done") {
+          event.profile = ProfileFromJson(json.at("profile"));
+          return event;
+        }
         if (kind == "ready") {
           event.kind = ContextEvent::Kind::kReady;
           event.info = InfoFromJson(json);
@@ -148,6 +207,12 @@ Result<ContextEvent> ParseContextEvent(std::string_view text) {
           event.kind = ContextEvent::Kind::kLog;
           event.level = static_cast<LogLevel>(json.at("level").get<int>());
           event.line = json.at("line").get<std::string>();
+          return event;
+        }
+        if (kind == "progress") {
+          event.kind = ContextEvent::Kind::kProgress;
+          event.line = json.at("stage").get<std::string>();
+          event.fraction = json.at("fraction").get<double>();
           return event;
         }
         const int code = json.at("code").get<int>();

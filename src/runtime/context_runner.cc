@@ -41,22 +41,41 @@ Status ContextRunner::Bind(const IoLayout& layout) {
 }
 
 Status ContextRunner::Bind(const IoLayout& layout, SharedMemory memory) {
-  if (bound_) return FailedPreconditionError("the context's memory is bound already");
-  if (layout.graphs.size() != info_.graphs.size() || memory.bytes().size() < layout.bytes) {
+  if (bound_) return FailedPreconditionError("the contexts' memory is bound already");
+  const std::vector<ContextInfo>& contexts = info_.contexts;
+  if (layout.contexts.size() != contexts.size() || memory.bytes().size() < layout.bytes) {
     return InvalidArgumentError(fmt::format(
-        "a layout for {} graphs in {} bytes does not fit {} graphs and a block of {} bytes",
-        layout.graphs.size(), layout.bytes, info_.graphs.size(), memory.bytes().size()));
+        "a layout for {} contexts in {} bytes does not fit {} contexts and a block of {} bytes",
+        layout.contexts.size(), layout.bytes, contexts.size(), memory.bytes().size()));
   }
-  for (size_t g = 0; g < info_.graphs.size(); ++g) {
-    const ContextGraph& graph = info_.graphs[g];
-    const IoLayout::GraphPlaces& places = layout.graphs[g];
-    SPILLWAY_RETURN_IF_ERROR(CheckPlaces(graph.name, graph.inputs, places.inputs, layout.bytes));
-    SPILLWAY_RETURN_IF_ERROR(CheckPlaces(graph.name, graph.outputs, places.outputs, layout.bytes));
+  for (size_t c = 0; c < contexts.size(); ++c) {
+    if (layout.contexts[c].size() != contexts[c].graphs.size()) {
+      return InvalidArgumentError(fmt::format("a layout for {} graphs of context {}, which has {}",
+                                              layout.contexts[c].size(), c,
+                                              contexts[c].graphs.size()));
+    }
+    for (size_t g = 0; g < contexts[c].graphs.size(); ++g) {
+      const ContextGraph& graph = contexts[c].graphs[g];
+      const IoLayout::GraphPlaces& places = layout.contexts[c][g];
+      SPILLWAY_RETURN_IF_ERROR(CheckPlaces(graph.name, graph.inputs, places.inputs, layout.bytes));
+      SPILLWAY_RETURN_IF_ERROR(
+          CheckPlaces(graph.name, graph.outputs, places.outputs, layout.bytes));
+    }
   }
   memory_ = std::move(memory);
   SPILLWAY_RETURN_IF_ERROR(UseMemory(layout));
   bound_ = true;
   return OkStatus();
+}
+
+Status ContextRunner::CheckGraph(size_t context, size_t graph) const {
+  const std::vector<ContextInfo>& contexts = info_.contexts;
+  if (context < contexts.size() && graph < contexts[context].graphs.size()) return OkStatus();
+  return InvalidArgumentError(fmt::format(
+      "graph {} of context {} cannot run: there are {} contexts{}", graph, context, contexts.size(),
+      context < contexts.size()
+          ? fmt::format(", this one with {} graphs", contexts[context].graphs.size())
+          : ""));
 }
 
 }  // namespace spillway

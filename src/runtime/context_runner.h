@@ -1,6 +1,11 @@
-// ContextRunner: one context binary of the vendor, loaded, whose graphs can be
-// executed. Two implementations: in this process, and in a child process that
-// may crash or hang without harm (the program spillway-worker).
+// ContextRunner: the contexts of one model (one a shard) with one backend and one
+// device of the vendor's library, whose graphs can be executed. Two
+// implementations: in this process, and in a child process that may crash or hang
+// without harm (the program spillway-worker).
+//
+// All contexts live in one process because the device's spill-fill buffer can be
+// shared only there, and because then a shard reads what the one before wrote:
+// nothing is copied between them.
 
 #ifndef SPILLWAY_RUNTIME_CONTEXT_RUNNER_H_
 #define SPILLWAY_RUNTIME_CONTEXT_RUNNER_H_
@@ -12,10 +17,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/ipc.h"
 #include "graph/types.h"
+#include "spillway/options.h"
 #include "spillway/status.h"
 
 namespace spillway {
@@ -32,25 +39,40 @@ struct ContextGraph {
   std::vector<ContextTensor> inputs, outputs;  // in the context's own order
 };
 
-// What a context binary is.
+// What one context is.
 struct ContextInfo {
   std::vector<ContextGraph> graphs;
   std::string build_id;    // of the library that made it
   uint32_t soc_model = 0;  // the vendor's number; 0 when not said
 };
 
+struct RunnerInfo {
+  std::vector<ContextInfo> contexts;
+  // The contexts share one spill-fill buffer on the device.
+  bool shares_spill_fill = false;
+};
+
 // Where every input and output lies in one block of memory, as byte offsets,
 // multiples of 64. Two tensors may have the same place: a cache input of two
-// graphs.
+// graphs, the hidden state that one shard writes and the next one reads.
 struct IoLayout {
   struct GraphPlaces {
     std::vector<uint64_t> inputs, outputs;
   };
-  std::vector<GraphPlaces> graphs;  // as ContextInfo::graphs
-  uint64_t bytes = 0;               // of the block
+  std::vector<std::vector<GraphPlaces>> contexts;  // [context][graph] as RunnerInfo
+  uint64_t bytes = 0;                              // of the block
 
   // Appends a place of `size` bytes and returns its offset.
   uint64_t Add(uint64_t size);
+};
+
+// What one execution took, as the vendor says; 0 where it says nothing.
+struct ExecuteProfile {
+  uint64_t total_us = 0;        // from the caller's side
+  uint64_t accelerator_us = 0;  // on the HTP
+  uint64_t cycles = 0;          // likewise
+  // At level kDetailed: every operation of the vendor's with its cycles.
+  std::vector<std::pair<std::string, uint64_t>> operations;
 };
 
 // Not thread-safe.
@@ -58,7 +80,7 @@ class ContextRunner {
  public:
   virtual ~ContextRunner() = default;
 
-  const ContextInfo& info() const { return info_; }
+  const RunnerInfo& info() const { return info_; }
 
   // Allocates the block of memory (zero-filled) and makes Execute use it. Once,
   // before the first Execute. A layout that does not fit info() is
@@ -68,41 +90,63 @@ class ContextRunner {
   Status Bind(const IoLayout& layout, SharedMemory memory);
   std::span<std::byte> memory() const { return memory_.bytes(); }
 
-  // Runs info().graphs[graph] on the block. Blocks. kVendor: the vendor library
-  // refused; kVendorCrash, kTimeout: its process is gone, and every later call is
-  // kFailedPrecondition.
-  virtual Status Execute(size_t graph) = 0;
+  // Runs info().contexts[context].graphs[graph] on the block. Blocks. kVendor: the
+  // vendor library refused; kVendorCrash, kTimeout: its process is gone, and every
+  // later call is kFailedPrecondition.
+  virtual Status Execute(size_t context, size_t graph) = 0;
+  // Of the last Execute that succeeded; empty without a profile level.
+  const ExecuteProfile& profile() const { return profile_; }
 
  protected:
   // Called once, with a layout that fits and memory_ set.
   virtual Status UseMemory(const IoLayout& layout) = 0;
+  // kInvalidArgument when there is no such graph.
+  Status CheckGraph(size_t context, size_t graph) const;
 
-  ContextInfo info_;
+  RunnerInfo info_;
   SharedMemory memory_;
+  ExecuteProfile profile_;
 
  private:
   bool bound_ = false;
 };
 
 struct ContextRunnerOptions {
-  std::string context_path;
+  // The context binaries, one a shard, loaded in this order.
+  std::vector<std::string> context_paths;
+  // When not empty, there are no context binaries: the graphs of this folder
+  // (graphs.fb and weights.bin of a package) are prepared in the runner's process
+  // with `htp`, one context a shard. Seconds to minutes.
+  std::string prepare_folder;
   std::string qnn_lib_dir;  // empty: as qnn/api/library.h says
-  // SoC that the simulator takes the device for; elsewhere the device is what it
-  // is. A name of the SoC table; empty: the vendor's default.
-  std::string soc;
+
+  // Read: priority, PD session, performance mode and latencies, profile and log
+  // level, op packages; everything when graphs are prepared. `soc` is what the
+  // simulator takes the device for (elsewhere the device is what it is); empty: the
+  // vendor's default.
+  HtpOptions htp;
+  // The size of the spill-fill buffer that the contexts are to share: the first one
+  // registers a group of this size and the others join it. A platform without that
+  // says so in a warning and every context gets a buffer of its own, as with 0. Not for
+  // graphs that are prepared.
+  uint64_t shared_spill_fill_bytes = 0;
+
   // Deadlines in seconds of the child process. The environment variables
-  // SPILLWAY_LOAD_TIMEOUT and SPILLWAY_EXECUTE_TIMEOUT (seconds), when set, win.
-  double load_timeout_s = 600;
+  // SPILLWAY_LOAD_TIMEOUT, SPILLWAY_PREPARE_TIMEOUT and SPILLWAY_EXECUTE_TIMEOUT
+  // (seconds), when set, win.
+  double load_timeout_s = 600;      // for all contexts
+  double prepare_timeout_s = 3600;  // with prepare_folder, instead
   double execute_timeout_s = 120;
-  // The vendor's log lines of at most this level (qnn::abi::LogLevel: 1 errors ..
-  // 5 everything) go to our log; 0: as our own log level wants.
-  uint32_t vendor_log_level = 0;
+  // Told while contexts are loaded or prepared, with the fraction done (negative:
+  // unknown); from any thread, one call at a time. Stays on this side.
+  std::function<void(std::string_view stage, double fraction)> progress;
 };
 
 using ContextOpener =
     std::function<Result<std::unique_ptr<ContextRunner>>(const ContextRunnerOptions&)>;
 
-// Loads the vendor library and the context into this process.
+// Loads the vendor library and the contexts into this process. When one fails, all
+// that came before is freed.
 Result<std::unique_ptr<ContextRunner>> OpenContextInProcess(const ContextRunnerOptions& options);
 
 // Starts a child (FindWorkerProgram) that does it. Its death is an error with its
@@ -110,8 +154,8 @@ Result<std::unique_ptr<ContextRunner>> OpenContextInProcess(const ContextRunnerO
 Result<std::unique_ptr<ContextRunner>> OpenContextInWorker(const ContextRunnerOptions& options);
 
 // The child's side: `request` is the first message, whose "job" is "run". Serves
-// until the other side closes the channel, which is ok. `open` loads the context.
-// The protocol is at the top of context_server.cc.
+// until the other side closes the channel, which is ok. `open` loads the contexts.
+// The protocol is at the top of context_protocol.h.
 Status ServeContext(Channel& channel, const Message& request,
                     const ContextOpener& open = OpenContextInProcess);
 

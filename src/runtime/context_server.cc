@@ -57,7 +57,7 @@ Status Handle(ContextRunner& runner, const Message& message) {
   if (request.ok() && request->bind) return BindMemory(runner, request->layout, message);
   CloseAll(message.fds);
   if (!request.ok()) return request.status();
-  return runner.Execute(request->graph);
+  return runner.Execute(request->context, request->graph);
 }
 
 }  // namespace
@@ -65,7 +65,12 @@ Status Handle(ContextRunner& runner, const Message& message) {
 Status ServeContext(Channel& channel, const Message& request, const ContextOpener& open) {
   LogForwarder forwarder(channel);
   CloseAll(request.fds);
-  const Result<ContextRunnerOptions> options = ParseRunRequest(request.text);
+  Result<ContextRunnerOptions> options = ParseRunRequest(request.text);
+  if (options.ok()) {
+    options->progress = [&](std::string_view stage, double fraction) {
+      (void)forwarder.Send(ProgressEventText(stage, fraction));
+    };
+  }
   const Result<std::unique_ptr<ContextRunner>> runner =
       options.ok() ? open(*options) : Result<std::unique_ptr<ContextRunner>>(options.status());
   if (!runner.ok()) {
@@ -78,7 +83,7 @@ Status ServeContext(Channel& channel, const Message& request, const ContextOpene
     if (!message.ok()) return OkStatus();  // the parent is done with us
     const Status status = Handle(**runner, *message);
     SPILLWAY_RETURN_IF_ERROR(
-        forwarder.Send(status.ok() ? DoneEventText() : ErrorEventText(status)));
+        forwarder.Send(status.ok() ? DoneEventText((*runner)->profile()) : ErrorEventText(status)));
   }
 }
 

@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "qnn/htp/options.h"
+#include "qnn/htp/options_json.h"
 #include "qnn/htp/soc_table.h"
 #include "runtime/package_embedding.h"
 
@@ -46,21 +47,22 @@ Result<size_t> MatchTensor(const std::string& where, const std::vector<ContextTe
 
 size_t Index(StepKind kind) { return kind == StepKind::kPrefill ? 0 : 1; }
 
-// Where a step graph is in the context: which graph, and the indices of its
+// Where a step graph is in its context: which graph, and the indices of its
 // inputs and outputs there, in the step graph's order.
 struct Matched {
   size_t graph = 0;
   std::vector<size_t> inputs, outputs;
 };
 
+// `more_outputs`: the context may have others than the graph's own.
 Result<Matched> MatchGraph(const std::string& where, const ContextGraph& context,
-                           const Graph& graph) {
-  if (context.inputs.size() != graph.inputs().size() ||
-      context.outputs.size() != graph.outputs().size()) {
+                           const Graph& graph, bool more_outputs) {
+  const size_t outputs = graph.outputs().size();
+  if (context.inputs.size() != graph.inputs().size() || context.outputs.size() < outputs ||
+      (context.outputs.size() > outputs && !more_outputs)) {
     return CorruptDataError(fmt::format(
         "{} has {} inputs and {} outputs, the package's graph {} and {}; compile the package again",
-        where, context.inputs.size(), context.outputs.size(), graph.inputs().size(),
-        graph.outputs().size()));
+        where, context.inputs.size(), context.outputs.size(), graph.inputs().size(), outputs));
   }
   Matched matched;
   for (const TensorId id : graph.inputs()) {
@@ -75,50 +77,119 @@ Result<Matched> MatchGraph(const std::string& where, const ContextGraph& context
   return matched;
 }
 
-// One shard's memory.
-struct ShardPlan {
+// The memory of all shards.
+struct ModelPlan {
   IoLayout layout;
-  std::vector<uint64_t> k, v;     // places of the cache, a layer
-  std::array<Matched, 2> graphs;  // prefill, decode
+  std::vector<uint64_t> k, v;                  // places of the cache, a layer
+  std::array<std::vector<Matched>, 2> graphs;  // prefill, decode; a shard
 };
 
-// The cache once, for both graphs; every other tensor of every graph for itself.
-Result<ShardPlan> PlanShard(const StepGraphs& graphs, size_t shard, const ContextInfo& info,
-                            const std::string& path) {
-  ShardPlan plan;
-  const KvShape& kv = graphs.io.kv;
-  const uint64_t cache_bytes =
-      uint64_t{kv.kv_heads} * kv.head_dim * (kv.context_len - 1) * DTypeSize(kv.dtype);
-  for (uint32_t layer = 0; layer < graphs.any()[shard].layers; ++layer) {
-    plan.k.push_back(plan.layout.Add(cache_bytes));
-    plan.v.push_back(plan.layout.Add(cache_bytes));
-  }
-  for (const ContextGraph& graph : info.graphs) {
-    IoLayout::GraphPlaces& places = plan.layout.graphs.emplace_back();
-    for (const ContextTensor& tensor : graph.inputs) {
-      places.inputs.push_back(plan.layout.Add(tensor.Bytes()));
+class Planner {
+ public:
+  Planner(const StepGraphs& graphs, const std::vector<ContextInfo>& contexts, bool more_outputs)
+      : graphs_(graphs), contexts_(contexts), more_outputs_(more_outputs) {}
+
+  // The cache once, for both graphs; mask, positions and the hidden state that goes
+  // from one shard to the next once a graph; every other tensor for itself.
+  Result<ModelPlan> Run(const std::function<std::string(size_t)>& name_of) {
+    const KvShape& kv = graphs_.io.kv;
+    const uint64_t cache_bytes =
+        uint64_t{kv.kv_heads} * kv.head_dim * (kv.context_len - 1) * DTypeSize(kv.dtype);
+    for (uint32_t layer = 0; layer < kv.layers; ++layer) {
+      plan_.k.push_back(plan_.layout.Add(cache_bytes));
+      plan_.v.push_back(plan_.layout.Add(cache_bytes));
     }
-    for (const ContextTensor& tensor : graph.outputs) {
-      places.outputs.push_back(plan.layout.Add(tensor.Bytes()));
+    for (const ContextInfo& context : contexts_) {
+      plan_.layout.contexts.emplace_back().resize(context.graphs.size());
     }
+    for (const StepKind kind : {StepKind::kPrefill, StepKind::kDecode}) {
+      uint32_t first_layer = 0;
+      for (size_t shard = 0; shard < graphs_.of(kind).size(); ++shard) {
+        const StepGraph& step = graphs_.of(kind)[shard];
+        SPILLWAY_RETURN_IF_ERROR(Match(kind, shard, step, name_of(shard)));
+        ShareInputs(kind, shard, first_layer);
+        first_layer += step.layers;
+      }
+    }
+    PlaceTheRest();
+    return std::move(plan_);
   }
-  for (const StepKind kind : {StepKind::kPrefill, StepKind::kDecode}) {
-    if (graphs.of(kind).empty()) continue;
-    const StepGraph& step = graphs.of(kind)[shard];
-    const std::string where = fmt::format("{}, graph {}", path, step.graph->name());
-    const size_t g = FindGraph(info, step.graph->name());
+
+ private:
+  static constexpr uint64_t kNowhere = ~uint64_t{0};
+
+  Status Match(StepKind kind, size_t shard, const StepGraph& step, const std::string& name) {
+    const std::string where = fmt::format("{}, graph {}", name, step.graph->name());
+    const size_t g = FindGraph(contexts_[shard], step.graph->name());
     if (g == kNotFound) {
       return CorruptDataError(where + " is not in the context; compile the package again");
     }
-    Matched& match = plan.graphs[Index(kind)];
-    SPILLWAY_ASSIGN_OR_RETURN(match, MatchGraph(where, info.graphs[g], *step.graph));
+    const ContextGraph& graph = contexts_[shard].graphs[g];
+    SPILLWAY_ASSIGN_OR_RETURN(Matched match, MatchGraph(where, graph, *step.graph, more_outputs_));
     match.graph = g;
+    plan_.graphs[Index(kind)].push_back(std::move(match));
+    PlacesOf(shard, g).inputs.assign(graph.inputs.size(), kNowhere);
+    PlacesOf(shard, g).outputs.assign(graph.outputs.size(), kNowhere);
+    return OkStatus();
+  }
+
+  void ShareInputs(StepKind kind, size_t shard, uint32_t first_layer) {
+    const std::vector<Matched>& matches = plan_.graphs[Index(kind)];
+    const StepGraph& step = graphs_.of(kind)[shard];
     for (uint32_t layer = 0; layer < step.layers && step.has_cache; ++layer) {
-      plan.layout.graphs[g].inputs[match.inputs[step.KInput(layer)]] = plan.k[layer];
-      plan.layout.graphs[g].inputs[match.inputs[step.VInput(layer)]] = plan.v[layer];
+      Input(matches, shard, step.KInput(layer)) = plan_.k[first_layer + layer];
+      Input(matches, shard, step.VInput(layer)) = plan_.v[first_layer + layer];
+    }
+    if (shard == 0) {
+      for (const size_t i : {StepGraph::kHidden, StepGraph::kMask, StepGraph::kPositions}) {
+        Input(matches, 0, i) = plan_.layout.Add(step.input(i).Bytes());
+      }
+      return;
+    }
+    for (const size_t i : {StepGraph::kMask, StepGraph::kPositions}) {
+      Input(matches, shard, i) = Input(matches, 0, i);
+    }
+    const uint64_t hidden = plan_.layout.Add(step.input(StepGraph::kHidden).Bytes());
+    Input(matches, shard, StepGraph::kHidden) = hidden;
+    const Matched& before = matches[shard - 1];
+    PlacesOf(shard - 1, before.graph).outputs[before.outputs[StepGraph::kMainOutput]] = hidden;
+  }
+
+  void PlaceTheRest() {
+    for (size_t c = 0; c < contexts_.size(); ++c) {
+      for (size_t g = 0; g < contexts_[c].graphs.size(); ++g) {
+        Place(contexts_[c].graphs[g].inputs, PlacesOf(c, g).inputs);
+        Place(contexts_[c].graphs[g].outputs, PlacesOf(c, g).outputs);
+      }
     }
   }
-  return plan;
+
+  void Place(const std::vector<ContextTensor>& tensors, std::vector<uint64_t>& places) {
+    places.resize(tensors.size(), kNowhere);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (places[i] == kNowhere) places[i] = plan_.layout.Add(tensors[i].Bytes());
+    }
+  }
+
+  IoLayout::GraphPlaces& PlacesOf(size_t context, size_t graph) {
+    return plan_.layout.contexts[context][graph];
+  }
+  // The place of the step graph's input `i`.
+  uint64_t& Input(const std::vector<Matched>& matches, size_t shard, size_t i) {
+    return PlacesOf(shard, matches[shard].graph).inputs[matches[shard].inputs[i]];
+  }
+
+  const StepGraphs& graphs_;
+  const std::vector<ContextInfo>& contexts_;
+  bool more_outputs_;
+  ModelPlan plan_;
+};
+
+Encoding EncodingOf(const Graph& graph, const std::string& tensor) {
+  for (const Tensor& one : graph.tensors()) {
+    if (one.name == tensor) return one.encoding;
+  }
+  return {};
 }
 
 // A context made for another SoC than the package says would fail on the device
@@ -133,6 +204,15 @@ Status CheckSoc(const std::string& path, const ContextInfo& info, const std::str
       (*soc)->id));
 }
 
+constexpr char kOnlinePrepareHint[] =
+    "run it with --online-prepare to build its graphs here (seconds to minutes)";
+
+// 0: each context has its own buffer, or nothing spills.
+uint64_t SharedSpillFill(const PackageManifest& manifest, const HtpOptions& htp) {
+  if (manifest.shards.size() < 2 || !htp.multi_contexts.value_or(true)) return 0;
+  return manifest.shards[0].max_spill_fill_bytes;
+}
+
 }  // namespace
 
 Result<std::string> ChooseContextFile(const PackageManifest& manifest, size_t shard,
@@ -140,11 +220,11 @@ Result<std::string> ChooseContextFile(const PackageManifest& manifest, size_t sh
   const ShardInfo& info = manifest.shards[shard];
   if (simulator && !info.plain_file.empty()) return info.plain_file;
   if (info.context_file.empty()) {
-    return FailedPreconditionError(fmt::format(
+    return UnsupportedError(fmt::format(
         "shard {} of the package has no context binary: it was compiled without the vendor's "
         "libraries. Compile it again where they are found (--qnn-lib-dir or SPILLWAY_QNN_LIB_DIR){}"
-        ", or run it with --executor host",
-        shard, simulator ? ", with --with-simulator" : ""));
+        ", {}, or run it with --executor host",
+        shard, simulator ? ", with --with-simulator" : "", kOnlinePrepareHint));
   }
   if (!simulator || (!manifest.weight_sharing && !manifest.slc_allocator)) {
     return info.context_file;
@@ -158,83 +238,141 @@ Result<std::string> ChooseContextFile(const PackageManifest& manifest, size_t sh
            "it was made with the SLC allocator (the context loads, but its graphs are missing: "
            "error 6003)";
   }
-  return FailedPreconditionError(fmt::format(
+  return UnsupportedError(fmt::format(
       "{} is for a device only; the x86-64 simulator cannot load it: {}. Compile with "
-      "--with-simulator to get a plain context (plain_{}.bin) for it, or run with --executor host",
-      info.context_file, why, shard));
+      "--with-simulator to get a plain context (plain_{}.bin) for it, {}, or run with --executor "
+      "host",
+      info.context_file, why, shard, kOnlinePrepareHint));
+}
+
+Result<HtpOptions> LoadOptions(const PackageManifest& manifest, const HtpRunOptions& run) {
+  HtpOptions options;
+  if (!manifest.htp_options_json.empty()) {
+    SPILLWAY_ASSIGN_OR_RETURN(options, qnn::htp::HtpOptionsFromJson(manifest.htp_options_json));
+  }
+  if (!manifest.soc.empty()) options.soc = manifest.soc;
+  // What the compiler decided, where it had the choice.
+  if (options.slc_allocator == SlcAllocator::kAuto) {
+    options.slc_allocator = manifest.slc_allocator ? SlcAllocator::kOn : SlcAllocator::kOff;
+  }
+  options.priority = run.priority.value_or(options.priority);
+  options.pd_session = run.pd_session.value_or(options.pd_session);
+  options.performance = run.performance.value_or(options.performance);
+  if (run.rpc_polling_us) options.rpc_polling_us = run.rpc_polling_us;
+  if (run.rpc_control_latency_us) options.rpc_control_latency_us = run.rpc_control_latency_us;
+  if (run.sleep_latency_us) options.sleep_latency_us = run.sleep_latency_us;
+  options.profile_level = run.profile_level.value_or(options.profile_level);
+  options.log_level = run.log_level.value_or(options.log_level);
+  options.online_prepare = options.online_prepare || run.online_prepare;
+  SPILLWAY_RETURN_IF_ERROR(qnn::htp::CheckOptions(options).status());
+  return options;
 }
 
 Result<std::unique_ptr<HtpModelExecutor>> HtpModelExecutor::Open(
     std::shared_ptr<const Package> package, const HtpModelOptions& options) {
   std::unique_ptr<HtpModelExecutor> executor(new HtpModelExecutor());
   executor->package_ = package;
+  executor->dump_ = options.dump;
   SPILLWAY_ASSIGN_OR_RETURN(executor->graphs_, ReadStepGraphs(*package));
   SPILLWAY_ASSIGN_OR_RETURN(executor->embedding_,
                             MakeEmbedding(package->embedding(), executor->graphs_.io));
   const PackageManifest& manifest = package->manifest();
-  for (size_t s = 0; s < manifest.shards.size(); ++s) {
-    Result<std::string> file = ChooseContextFile(manifest, s, kIsSimulator);
-    if (!file.ok()) return file.status().WithContext(package->path());
-    executor->files_.push_back(std::move(file).value());
+  ContextRunnerOptions runner;
+  Result<HtpOptions> htp = LoadOptions(manifest, options.run);
+  if (!htp.ok()) return htp.status().WithContext(package->path());
+  runner.htp = std::move(htp).value();
+  executor->profiled_ = runner.htp.profile_level != ProfileLevel::kOff;
+  if (runner.htp.online_prepare) {
+    runner.prepare_folder = package->path();
+    if (options.dump != nullptr) runner.htp.dump_intermediates = true;
+  } else {
+    for (size_t s = 0; s < manifest.shards.size(); ++s) {
+      Result<std::string> file = ChooseContextFile(manifest, s, kIsSimulator);
+      if (!file.ok()) return file.status().WithContext(package->path());
+      executor->files_.push_back(std::move(file).value());
+      runner.context_paths.push_back(package->PathOf(executor->files_.back()));
+    }
+    runner.shared_spill_fill_bytes = SharedSpillFill(manifest, runner.htp);
   }
+  if (options.dump != nullptr && !runner.htp.dump_intermediates) {
+    return UnsupportedError(
+        fmt::format("{}: its graphs give no intermediates away. Compile the package with "
+                    "--dump-intermediates, {}, or dump with --executor host",
+                    package->path(), kOnlinePrepareHint));
+  }
+  runner.qnn_lib_dir = options.qnn_lib_dir;
+  runner.load_timeout_s = options.load_timeout_s;
+  runner.prepare_timeout_s = options.prepare_timeout_s;
+  runner.execute_timeout_s = options.execute_timeout_s;
+  runner.progress = options.progress;
   ContextOpener open = options.open;
   if (!open) open = options.in_process ? OpenContextInProcess : OpenContextInWorker;
-  for (size_t s = 0; s < manifest.shards.size(); ++s) {
-    ContextRunnerOptions runner_options;
-    runner_options.context_path = package->PathOf(executor->files_[s]);
-    runner_options.qnn_lib_dir = options.qnn_lib_dir;
-    runner_options.soc = manifest.soc;
-    runner_options.load_timeout_s = options.load_timeout_s;
-    runner_options.execute_timeout_s = options.execute_timeout_s;
-    SPILLWAY_ASSIGN_OR_RETURN(std::unique_ptr<ContextRunner> runner, open(runner_options));
-    SPILLWAY_RETURN_IF_ERROR(CheckSoc(runner_options.context_path, runner->info(), manifest.soc));
-    executor->runners_.push_back(std::move(runner));
-    SPILLWAY_RETURN_IF_ERROR(executor->BindShard(s));
-  }
-  executor->FinishStep(StepKind::kPrefill);
-  executor->FinishStep(StepKind::kDecode);
+  SPILLWAY_ASSIGN_OR_RETURN(executor->runner_, open(runner));
+  SPILLWAY_RETURN_IF_ERROR(executor->CheckContexts(manifest.soc));
+  SPILLWAY_RETURN_IF_ERROR(executor->BindMemory(runner.htp.dump_intermediates));
   return executor;
 }
 
-Status HtpModelExecutor::BindShard(size_t shard) {
-  ContextRunner& runner = *runners_[shard];
-  SPILLWAY_ASSIGN_OR_RETURN(const ShardPlan plan, PlanShard(graphs_, shard, runner.info(),
-                                                            package_->PathOf(files_[shard])));
-  SPILLWAY_RETURN_IF_ERROR(runner.Bind(plan.layout));
+std::string HtpModelExecutor::NameOf(size_t shard) const {
+  return shard < files_.size() ? package_->PathOf(files_[shard])
+                               : fmt::format("{}, shard {}", package_->path(), shard);
+}
 
-  std::byte* memory = runner.memory().data();
-  for (const uint64_t place : plan.k) k_.push_back(memory + place);
-  for (const uint64_t place : plan.v) v_.push_back(memory + place);
-  for (const StepKind kind : {StepKind::kPrefill, StepKind::kDecode}) {
-    if (graphs_.of(kind).empty()) continue;
-    const StepGraph& graph = graphs_.of(kind)[shard];
-    const Matched& match = plan.graphs[Index(kind)];
-    const IoLayout::GraphPlaces& places = plan.layout.graphs[match.graph];
-    const auto input = [&](size_t i) { return memory + places.inputs[match.inputs[i]]; };
-    const auto output = [&](size_t i) { return memory + places.outputs[match.outputs[i]]; };
-    Step& step = Of(kind);
-    step.shards.push_back({match.graph, input(StepGraph::kHidden), input(StepGraph::kMask),
-                           input(StepGraph::kPositions), output(StepGraph::kMainOutput)});
-    for (uint32_t layer = 0; layer < graph.layers; ++layer) {
-      step.buffers.k_new.push_back(output(graph.KOutput(layer)));
-      step.buffers.v_new.push_back(output(graph.VOutput(layer)));
-    }
+Status HtpModelExecutor::CheckContexts(const std::string& soc) const {
+  const std::vector<ContextInfo>& contexts = runner_->info().contexts;
+  if (contexts.size() != package_->manifest().shards.size()) {
+    return InternalError(fmt::format("{} contexts were loaded for {} shards", contexts.size(),
+                                     package_->manifest().shards.size()));
+  }
+  for (size_t s = 0; s < contexts.size(); ++s) {
+    SPILLWAY_RETURN_IF_ERROR(CheckSoc(NameOf(s), contexts[s], soc));
   }
   return OkStatus();
 }
 
-void HtpModelExecutor::FinishStep(StepKind kind) {
-  if (graphs_.of(kind).empty()) return;
-  Step& step = Of(kind);
-  const StepGraph& first = graphs_.of(kind).front();
-  step.buffers.ar_len = first.ar_len;
-  step.buffers.hidden = step.shards.front().hidden;
-  step.buffers.mask = step.shards.front().mask;
-  step.buffers.positions = reinterpret_cast<int32_t*>(step.shards.front().positions);
-  step.buffers.logits = step.shards.back().main_output;
-  step.hidden_bytes = first.output(StepGraph::kMainOutput).Bytes();
-  step.mask_bytes = first.input(StepGraph::kMask).Bytes();
-  step.positions_bytes = first.input(StepGraph::kPositions).Bytes();
+Status HtpModelExecutor::BindMemory(bool more_outputs) {
+  const std::vector<ContextInfo>& contexts = runner_->info().contexts;
+  SPILLWAY_ASSIGN_OR_RETURN(
+      const ModelPlan plan,
+      Planner(graphs_, contexts, more_outputs).Run([&](size_t shard) { return NameOf(shard); }));
+  SPILLWAY_RETURN_IF_ERROR(runner_->Bind(plan.layout));
+
+  std::byte* memory = runner_->memory().data();
+  for (const uint64_t place : plan.k) k_.push_back(memory + place);
+  for (const uint64_t place : plan.v) v_.push_back(memory + place);
+  for (const StepKind kind : {StepKind::kPrefill, StepKind::kDecode}) {
+    Step& step = Of(kind);
+    const std::vector<StepGraph>& graphs = graphs_.of(kind);
+    for (size_t s = 0; s < graphs.size(); ++s) {
+      const StepGraph& graph = graphs[s];
+      const Matched& match = plan.graphs[Index(kind)][s];
+      const IoLayout::GraphPlaces& places = plan.layout.contexts[s][match.graph];
+      const auto input = [&](size_t i) { return memory + places.inputs[match.inputs[i]]; };
+      const auto output = [&](size_t i) { return memory + places.outputs[match.outputs[i]]; };
+      ShardStep& shard = step.shards.emplace_back();
+      shard.graph = match.graph;
+      shard.profile.graph = graph.graph->name();
+      shard.profile.shard = static_cast<uint32_t>(s);
+      const std::vector<ContextTensor>& outputs = contexts[s].graphs[match.graph].outputs;
+      for (size_t i = 0; i < outputs.size() && dump_ != nullptr; ++i) {
+        shard.outputs.push_back(
+            {outputs[i], EncodingOf(*graph.graph, outputs[i].name), memory + places.outputs[i]});
+      }
+      if (s == 0) {
+        step.name = graph.graph->name();
+        step.buffers.ar_len = graph.ar_len;
+        step.buffers.hidden = input(StepGraph::kHidden);
+        step.buffers.mask = input(StepGraph::kMask);
+        step.buffers.positions = reinterpret_cast<int32_t*>(input(StepGraph::kPositions));
+      }
+      step.buffers.logits = output(StepGraph::kMainOutput);  // the last shard's stays
+      for (uint32_t layer = 0; layer < graph.layers; ++layer) {
+        step.buffers.k_new.push_back(output(graph.KOutput(layer)));
+        step.buffers.v_new.push_back(output(graph.VOutput(layer)));
+      }
+    }
+  }
+  return OkStatus();
 }
 
 Status HtpModelExecutor::Run(StepKind kind, int /*logits_row*/) {
@@ -245,19 +383,55 @@ Status HtpModelExecutor::Run(StepKind kind, int /*logits_row*/) {
                     kind == StepKind::kPrefill ? kPrefillGraphName : kDecodeGraphName));
   }
   for (size_t s = 0; s < step.shards.size(); ++s) {
-    const ShardStep& shard = step.shards[s];
-    if (s > 0) {  // each shard's memory belongs to its own process
-      std::memcpy(shard.hidden, step.shards[s - 1].main_output, step.hidden_bytes);
-      std::memcpy(shard.mask, step.shards[0].mask, step.mask_bytes);
-      std::memcpy(shard.positions, step.shards[0].positions, step.positions_bytes);
-    }
-    SPILLWAY_RETURN_IF_ERROR(runners_[s]->Execute(shard.graph));
+    SPILLWAY_RETURN_IF_ERROR(runner_->Execute(s, step.shards[s].graph));
+    if (profiled_) CountProfile(step.shards[s], runner_->profile());
   }
-  return OkStatus();
+  return dump_ == nullptr ? OkStatus() : Dump(step);
+}
+
+void HtpModelExecutor::CountProfile(ShardStep& shard, const ExecuteProfile& profile) const {
+  ++shard.profile.calls;
+  shard.profile.total_us += profile.total_us;
+  shard.profile.accelerator_us += profile.accelerator_us;
+  shard.profile.cycles += profile.cycles;
+  for (const auto& [name, cycles] : profile.operations) shard.operation_cycles[name] += cycles;
+}
+
+std::vector<GraphProfile> HtpModelExecutor::TakeProfile() {
+  constexpr size_t kMostOperations = 20;
+  std::vector<GraphProfile> profiles;
+  for (Step& step : steps_) {
+    for (ShardStep& shard : step.shards) {
+      GraphProfile& profile = shard.profile;
+      if (profile.calls == 0) continue;
+      profile.operations.assign(shard.operation_cycles.begin(), shard.operation_cycles.end());
+      std::stable_sort(profile.operations.begin(), profile.operations.end(),
+                       [](const auto& a, const auto& b) { return a.second > b.second; });
+      if (profile.operations.size() > kMostOperations) profile.operations.resize(kMostOperations);
+      shard.operation_cycles.clear();
+      GraphProfile empty;
+      empty.graph = profile.graph;
+      empty.shard = profile.shard;
+      profiles.push_back(std::exchange(profile, std::move(empty)));
+    }
+  }
+  return profiles;
+}
+
+Status HtpModelExecutor::Dump(const Step& step) const {
+  SPILLWAY_RETURN_IF_ERROR(dump_->BeginStep(step.name));
+  for (const ShardStep& shard : step.shards) {
+    for (const DumpedTensor& one : shard.outputs) {
+      dump_->Add(one.tensor.name, one.tensor.dtype, one.tensor.shape, one.encoding,
+                 {one.data, one.tensor.Bytes()});
+    }
+  }
+  return dump_->EndStep();
 }
 
 std::string HtpModelExecutor::Describe() const {
-  const std::string files = fmt::format("{}", fmt::join(files_, ", "));
+  const std::string files =
+      files_.empty() ? "prepared online" : fmt::format("{}", fmt::join(files_, ", "));
   if (kIsSimulator) return fmt::format("htp (x86 simulator, {})", files);
   return fmt::format("htp ({}, {})", package_->manifest().soc, files);
 }

@@ -1,37 +1,46 @@
-// ModelExecutor on the vendor's library: a package's context binaries, on x86-64
-// in its simulator.
+// ModelExecutor on the vendor's library: a package's context binaries, or its graphs
+// prepared where they run, on x86-64 in the library's simulator.
 
 #ifndef SPILLWAY_RUNTIME_HTP_MODEL_EXECUTOR_H_
 #define SPILLWAY_RUNTIME_HTP_MODEL_EXECUTOR_H_
 
 #include <array>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "package/package.h"
 #include "runtime/context_runner.h"
 #include "runtime/model_executor.h"
 #include "runtime/step_graphs.h"
+#include "runtime/tensor_dump.h"
+#include "spillway/session.h"
 #include "spillway/status.h"
 
 namespace spillway {
 
 struct HtpModelOptions {
   std::string qnn_lib_dir;  // empty: as qnn/api/library.h says
-  bool in_process = false;  // otherwise a child process for each shard
+  bool in_process = false;  // otherwise one child process for all shards
   double load_timeout_s = 600;
+  double prepare_timeout_s = 3600;
   double execute_timeout_s = 120;
-  // Opens one context binary; for tests. Empty: as the options above say.
-  std::function<Result<std::unique_ptr<ContextRunner>>(const ContextRunnerOptions&)> open;
+  HtpRunOptions run;
+  std::shared_ptr<TensorDump> dump;  // gets every output of every step; may be null
+  std::function<void(std::string_view stage, double fraction)> progress;
+  // Opens the contexts; for tests. Empty: as the options above say.
+  ContextOpener open;
 };
 
 class HtpModelExecutor : public ModelExecutor {
  public:
-  // Loads every shard. kFailedPrecondition when the package has no context binary
-  // that this machine can load, with the reason and the compile option that
-  // makes one; kCorruptData when a context's graphs are not those of the package.
+  // Loads every shard into one process. kUnsupported when the package has no context
+  // binary that this machine can load, or no intermediates to dump, with the reason and
+  // the option that helps; kCorruptData when a context's graphs are not those of the
+  // package.
   static Result<std::unique_ptr<HtpModelExecutor>> Open(std::shared_ptr<const Package> package,
                                                         const HtpModelOptions& options = {});
 
@@ -45,40 +54,57 @@ class HtpModelExecutor : public ModelExecutor {
   std::string Describe() const override;
   uint64_t weight_bytes() const override { return graphs_.weight_bytes; }
 
+  std::vector<GraphProfile> TakeProfile() override;
+
  private:
+  // One output of a context, for dumps.
+  struct DumpedTensor {
+    ContextTensor tensor;
+    Encoding encoding;
+    const std::byte* data = nullptr;
+  };
   // One step graph in one shard's context.
   struct ShardStep {
-    size_t graph = 0;  // in ContextRunner::graphs()
-    std::byte* hidden = nullptr;
-    std::byte* mask = nullptr;
-    std::byte* positions = nullptr;
-    const std::byte* main_output = nullptr;  // logits or hidden
+    size_t graph = 0;  // in ContextInfo::graphs
+    std::vector<DumpedTensor> outputs;
+    GraphProfile profile;
+    std::map<std::string, uint64_t> operation_cycles;
   };
   struct Step {
+    std::string name;
     std::vector<ShardStep> shards;
     StepBuffers buffers;
-    size_t hidden_bytes = 0, mask_bytes = 0, positions_bytes = 0;
   };
 
   HtpModelExecutor() = default;
   Step& Of(StepKind kind) { return steps_[kind == StepKind::kPrefill ? 0 : 1]; }
-  Status BindShard(size_t shard);
-  void FinishStep(StepKind kind);
+  Status CheckContexts(const std::string& soc) const;
+  Status BindMemory(bool more_outputs);
+  void CountProfile(ShardStep& shard, const ExecuteProfile& profile) const;
+  Status Dump(const Step& step) const;
+  // What context `shard` came from, for messages.
+  std::string NameOf(size_t shard) const;
 
   std::shared_ptr<const Package> package_;
   StepGraphs graphs_;
   std::shared_ptr<const EmbeddingTable> embedding_;
-  std::vector<std::unique_ptr<ContextRunner>> runners_;  // one a shard
-  std::vector<std::string> files_;                       // their context binaries
-  std::vector<std::byte*> k_, v_;                        // in the runners' memory
+  std::shared_ptr<TensorDump> dump_;
+  std::unique_ptr<ContextRunner> runner_;  // one context a shard
+  std::vector<std::string> files_;         // the context binaries; empty: prepared here
+  bool profiled_ = false;
+  std::vector<std::byte*> k_, v_;  // in the runner's memory
   std::array<Step, 2> steps_;
 };
 
 // The file of shard `shard` to load: on x86-64 (`simulator`) the plain context,
 // or the normal one when the simulator can load it; elsewhere the normal one.
-// kFailedPrecondition says why there is none.
+// kUnsupported says why there is none.
 Result<std::string> ChooseContextFile(const PackageManifest& manifest, size_t shard,
                                       bool simulator);
+
+// The options to load `manifest`'s package with: those that it was compiled with,
+// then `run`. kCorruptData when the manifest's are none.
+Result<HtpOptions> LoadOptions(const PackageManifest& manifest, const HtpRunOptions& run);
 
 }  // namespace spillway
 

@@ -1,17 +1,24 @@
-// A context binary in this process, through qnn/api.
+// Contexts in this process, through qnn/api.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <optional>
 #include <utility>
 
 #include "base/file.h"
 #include "base/log.h"
+#include "package/package.h"
+#include "qnn/api/build_id.h"
+#include "qnn/api/errors.h"
 #include "qnn/api/manager.h"
+#include "qnn/htp/option_names.h"
 #include "qnn/htp/options.h"
+#include "qnn/htp/power.h"
 #include "runtime/context_runner.h"
+#include "runtime/prepare_context.h"
 
 namespace spillway {
 namespace {
@@ -69,61 +76,89 @@ LogLevel FromVendorLevel(qnn::abi::LogLevel level) {
   return LogLevel::kTrace;
 }
 
-qnn::abi::LogLevel VendorLevel(uint32_t wanted) {
-  if (wanted != 0) return static_cast<qnn::abi::LogLevel>(std::min(wanted, 5u));
+// What of the vendor's log our own log level lets through.
+qnn::abi::LogLevel VendorLevelOfOurLog() {
   if (GetLogLevel() == LogLevel::kTrace) return qnn::abi::kLogVerbose;
   if (GetLogLevel() == LogLevel::kDebug) return qnn::abi::kLogInfo;
   return qnn::abi::kLogWarn;
 }
 
+// Whether the library said that it lacks an option of a context (5010) or the
+// function behind it (1000).
+bool IsRefusal(const Status& status) {
+  constexpr qnn::abi::Error kRefusals[] = {5010, 1000};
+  return std::any_of(std::begin(kRefusals), std::end(kRefusals), [&](qnn::abi::Error error) {
+    return status.message().find(qnn::DescribeError(error)) != std::string::npos;
+  });
+}
+
+// A library refuses binaries of newer ones, with a number that does not say so.
+Status ExplainVersions(const Status& status, const std::string& made_by, const std::string& here) {
+  if (qnn::CompareBuildIds(made_by, here).value_or(0) <= 0) return status;
+  return Status(status.code(),
+                fmt::format("{}\nThe binary was built with {}, the library found here is {}: newer "
+                            "libraries load older binaries, not the reverse. Use the libraries of "
+                            "{} or newer, or compile the package again with this library",
+                            status.message(), made_by, here, made_by));
+}
+
+ExecuteProfile ReadProfile(const std::vector<qnn::ProfileEvent>& events) {
+  const qnn::ExecuteTimes times = qnn::ReadExecuteTimes(events);
+  ExecuteProfile profile;
+  profile.total_us = times.total_us.value_or(0);
+  profile.accelerator_us = times.accelerator_us.value_or(0);
+  profile.cycles = times.accelerator_cycles.value_or(0);
+  for (const qnn::ProfileEvent& node : times.nodes) {
+    profile.operations.emplace_back(node.identifier, node.value);
+  }
+  return profile;
+}
+
 class InProcessContextRunner : public ContextRunner {
  public:
-  Status Open(const ContextRunnerOptions& options) {
-    SPILLWAY_ASSIGN_OR_RETURN(auto library, qnn::Library::Load(options.qnn_lib_dir));
-    SPILLWAY_ASSIGN_OR_RETURN(auto system, qnn::SystemLibrary::Load(options.qnn_lib_dir));
-    SPILLWAY_ASSIGN_OR_RETURN(
-        auto log, qnn::VendorLog::Create(library, VendorLevel(options.vendor_log_level),
-                                         [](qnn::abi::LogLevel level, std::string_view line) {
-                                           Log(FromVendorLevel(level), "vendor: {}", line);
-                                         }));
-    SPILLWAY_ASSIGN_OR_RETURN(auto backend, qnn::Backend::Create(log));
-    qnn::DeviceConfigs device_configs;
-    if (kIsSimulator && !options.soc.empty()) {
-      SPILLWAY_ASSIGN_OR_RETURN(const qnn::htp::Soc* soc, qnn::htp::FindSoc(options.soc));
-      device_configs = qnn::htp::MakeDeviceConfigs(*soc, PdSession::kUnsigned,
-                                                   library->version().backend);
-    }
-    SPILLWAY_ASSIGN_OR_RETURN(auto device, qnn::Device::Create(log, std::move(device_configs)));
-    SPILLWAY_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(options.context_path));
-    SPILLWAY_ASSIGN_OR_RETURN(const qnn::BinaryInfo binary,
-                              qnn::ReadBinaryInfo(*system, file.bytes(), options.context_path));
-    Result<std::unique_ptr<qnn::Context>> context =
-        qnn::Context::Load(backend, device, file.bytes(), binary, qnn::ContextConfigs());
-    if (!context.ok()) return context.status().WithContext(options.context_path);
-    context_ = std::move(context).value();
-    return ReadInfo(binary);
+  ~InProcessContextRunner() override {
+    bound_.clear();
+    // The others of a group before the first, whose buffer they use.
+    while (!contexts_.empty()) contexts_.pop_back();
   }
 
-  Status Execute(size_t graph) override {
-    if (graph >= bound_.size()) {
-      return InvalidArgumentError(
-          fmt::format("graph {} of {} bound ones cannot run", graph, bound_.size()));
-    }
-    return context_->graphs()[graph]->Execute(bound_[graph].inputs, bound_[graph].outputs);
+  Status Open(const ContextRunnerOptions& options) {
+    SPILLWAY_RETURN_IF_ERROR(StartVendor(options));
+    SPILLWAY_RETURN_IF_ERROR(options.prepare_folder.empty() ? LoadAll(options)
+                                                            : PrepareAll(options));
+    Vote(options.htp);
+    return OkStatus();
+  }
+
+  Status Execute(size_t context, size_t graph) override {
+    SPILLWAY_RETURN_IF_ERROR(CheckGraph(context, graph));
+    if (bound_.empty()) return FailedPreconditionError("no memory is bound to the contexts");
+    qnn::Graph& vendor = *contexts_[context]->graphs()[graph];
+    const Buffers& buffers = bound_[context][graph];
+    if (profile_level_ == 0) return vendor.Execute(buffers.inputs, buffers.outputs);
+    std::vector<qnn::ProfileEvent> events;
+    SPILLWAY_RETURN_IF_ERROR(
+        vendor.ExecuteProfiled(buffers.inputs, buffers.outputs, profile_level_, &events));
+    profile_ = ReadProfile(events);
+    return OkStatus();
   }
 
  protected:
   Status UseMemory(const IoLayout& layout) override {
-    for (size_t g = 0; g < info_.graphs.size(); ++g) {
-      const ContextGraph& graph = info_.graphs[g];
-      Buffers& buffers = bound_.emplace_back();
-      for (size_t i = 0; i < graph.inputs.size(); ++i) {
-        buffers.inputs.push_back(
-            memory_.bytes().subspan(layout.graphs[g].inputs[i], graph.inputs[i].Bytes()));
-      }
-      for (size_t i = 0; i < graph.outputs.size(); ++i) {
-        buffers.outputs.push_back(
-            memory_.bytes().subspan(layout.graphs[g].outputs[i], graph.outputs[i].Bytes()));
+    for (size_t c = 0; c < contexts_.size(); ++c) {
+      std::vector<Buffers>& graphs = bound_.emplace_back();
+      for (size_t g = 0; g < info_.contexts[c].graphs.size(); ++g) {
+        const ContextGraph& graph = info_.contexts[c].graphs[g];
+        const IoLayout::GraphPlaces& places = layout.contexts[c][g];
+        Buffers& buffers = graphs.emplace_back();
+        for (size_t i = 0; i < graph.inputs.size(); ++i) {
+          buffers.inputs.push_back(
+              memory_.bytes().subspan(places.inputs[i], graph.inputs[i].Bytes()));
+        }
+        for (size_t i = 0; i < graph.outputs.size(); ++i) {
+          buffers.outputs.push_back(
+              memory_.bytes().subspan(places.outputs[i], graph.outputs[i].Bytes()));
+        }
       }
     }
     return OkStatus();
@@ -135,11 +170,124 @@ class InProcessContextRunner : public ContextRunner {
     std::vector<std::span<std::byte>> outputs;
   };
 
-  Status ReadInfo(const qnn::BinaryInfo& binary) {
-    info_.build_id = binary.build_id;
-    info_.soc_model = binary.soc_model;
-    for (const std::unique_ptr<qnn::Graph>& graph : context_->graphs()) {
-      ContextGraph& read = info_.graphs.emplace_back();
+  Status StartVendor(const ContextRunnerOptions& options) {
+    const HtpOptions& htp = options.htp;
+    profile_level_ = qnn::htp::ToVendor(htp.profile_level);
+    SPILLWAY_ASSIGN_OR_RETURN(library_, qnn::Library::Load(options.qnn_lib_dir));
+    SPILLWAY_ASSIGN_OR_RETURN(system_, qnn::SystemLibrary::Load(options.qnn_lib_dir));
+    // Its lines are the progress of a preparation.
+    const qnn::abi::LogLevel least =
+        options.prepare_folder.empty() ? qnn::abi::kLogError : qnn::abi::kLogInfo;
+    SPILLWAY_ASSIGN_OR_RETURN(
+        auto log,
+        qnn::VendorLog::Create(
+            library_, qnn::htp::ToVendor(htp.log_level, std::max(VendorLevelOfOurLog(), least)),
+            [](qnn::abi::LogLevel level, std::string_view line) {
+              Log(FromVendorLevel(level), "vendor: {}", line);
+            }));
+    SPILLWAY_ASSIGN_OR_RETURN(backend_, qnn::Backend::Create(log));
+    for (const OpPackage& one : htp.op_packages) {
+      SPILLWAY_RETURN_IF_ERROR(
+          backend_->RegisterOpPackage(one.path, one.interface_provider, one.target));
+    }
+    qnn::DeviceConfigs configs;
+    const bool signed_pd = htp.pd_session == PdSession::kSigned;
+    if (!htp.soc.empty() && (kIsSimulator || signed_pd)) {
+      SPILLWAY_ASSIGN_OR_RETURN(const qnn::htp::Soc* soc, qnn::htp::FindSoc(htp.soc));
+      configs = qnn::htp::MakeDeviceConfigs(*soc, htp.pd_session, library_->version().backend);
+    }
+    SPILLWAY_ASSIGN_OR_RETURN(device_, qnn::Device::Create(log, std::move(configs)));
+    return OkStatus();
+  }
+
+  // How fast the HTP runs from now on until this object goes. The results do not
+  // depend on it, so a platform that refuses is only told of.
+  void Vote(const HtpOptions& htp) {
+    if (htp.performance == PerformanceMode::kDefault && !htp.rpc_polling_us &&
+        !htp.rpc_control_latency_us && !htp.sleep_latency_us) {
+      return;
+    }
+    Result<std::unique_ptr<qnn::htp::PowerVote>> vote = qnn::htp::PowerVote::Create(device_);
+    const Status set = vote.ok() ? (*vote)->Set(htp) : vote.status();
+    if (!set.ok()) {
+      Log(LogLevel::kWarning, "performance mode {} is not in effect: {}",
+          qnn::htp::OptionName(htp.performance), set.message());
+      return;
+    }
+    vote_ = std::move(vote).value();
+  }
+
+  Status LoadAll(const ContextRunnerOptions& options) {
+    const std::vector<std::string>& paths = options.context_paths;
+    uint64_t buffer = paths.size() > 1 ? options.shared_spill_fill_bytes : 0;
+    for (size_t i = 0; i < paths.size(); ++i) {
+      if (options.progress && paths.size() > 1) {
+        options.progress(fmt::format("load context {} of {}", i + 1, paths.size()),
+                         static_cast<double>(i) / static_cast<double>(paths.size()));
+      }
+      Status loaded = Load(paths[i], options.htp.priority, buffer);
+      if (i == 0 && buffer > 0 && IsRefusal(loaded)) {
+        Log(LogLevel::kWarning,
+            "this platform has no spill-fill buffer that contexts share: each of the {} contexts "
+            "gets one of its own of up to {} bytes",
+            paths.size(), buffer);
+        Log(LogLevel::kInfo, "{}", loaded.message());
+        buffer = 0;
+        loaded = Load(paths[i], options.htp.priority, buffer);
+      }
+      SPILLWAY_RETURN_IF_ERROR(loaded);
+    }
+    info_.shares_spill_fill = buffer > 0;
+    return OkStatus();
+  }
+
+  Status Load(const std::string& path, GraphPriority priority, uint64_t buffer) {
+    SPILLWAY_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+    SPILLWAY_ASSIGN_OR_RETURN(const qnn::BinaryInfo binary,
+                              qnn::ReadBinaryInfo(*system_, file.bytes(), path));
+    qnn::htp::ContextOptions context_options;
+    context_options.priority = priority;
+    if (buffer > 0) {
+      context_options.group = {contexts_.empty() ? nullptr : contexts_[0]->handle(), buffer};
+    }
+    Result<std::unique_ptr<qnn::Context>> context = qnn::Context::Load(
+        backend_, device_, file.bytes(), binary, qnn::htp::MakeContextConfigs(context_options));
+    if (!context.ok()) {
+      return ExplainVersions(context.status(), binary.build_id, library_->build_id())
+          .WithContext(path);
+    }
+    return Add(std::move(context).value(), binary.build_id, binary.soc_model);
+  }
+
+  Status PrepareAll(const ContextRunnerOptions& options) {
+    SPILLWAY_ASSIGN_OR_RETURN(const auto shards, ReadGraphs(options.prepare_folder));
+    for (size_t s = 0; s < shards.size(); ++s) {
+      ContextProgress progress;
+      if (options.progress) {
+        progress = [&](std::string_view stage, double fraction) {
+          options.progress(shards.size() > 1
+                               ? fmt::format("shard {} of {}: {}", s + 1, shards.size(), stage)
+                               : std::string(stage),
+                           fraction);
+        };
+      }
+      SPILLWAY_ASSIGN_OR_RETURN(
+          std::unique_ptr<qnn::Context> context,
+          PrepareContext(backend_, device_, shards[s], options.htp, progress));
+      SPILLWAY_RETURN_IF_ERROR(Add(std::move(context), library_->build_id(), 0));
+    }
+    return OkStatus();
+  }
+
+  // Takes a context whose graphs can be executed.
+  Status Add(std::unique_ptr<qnn::Context> context, const std::string& build_id,
+             uint32_t soc_model) {
+    ContextInfo& info = info_.contexts.emplace_back();
+    info.build_id = build_id;
+    info.soc_model = soc_model;
+    contexts_.push_back(std::move(context));
+    for (const std::unique_ptr<qnn::Graph>& graph : contexts_.back()->graphs()) {
+      ContextGraph& read = info.graphs.emplace_back();
       read.name = graph->name();
       SPILLWAY_ASSIGN_OR_RETURN(read.inputs, ReadTensors(graph->name(), graph->inputs()));
       SPILLWAY_ASSIGN_OR_RETURN(read.outputs, ReadTensors(graph->name(), graph->outputs()));
@@ -147,8 +295,15 @@ class InProcessContextRunner : public ContextRunner {
     return OkStatus();
   }
 
-  std::unique_ptr<qnn::Context> context_;
-  std::vector<Buffers> bound_;  // one a graph
+  // Freed from the last to the first.
+  std::shared_ptr<const qnn::Library> library_;
+  std::shared_ptr<const qnn::SystemLibrary> system_;
+  std::shared_ptr<qnn::Backend> backend_;
+  std::shared_ptr<qnn::Device> device_;
+  std::unique_ptr<qnn::htp::PowerVote> vote_;
+  std::vector<std::unique_ptr<qnn::Context>> contexts_;
+  uint32_t profile_level_ = 0;
+  std::vector<std::vector<Buffers>> bound_;  // [context][graph]
 };
 
 }  // namespace

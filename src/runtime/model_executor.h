@@ -14,6 +14,7 @@
 
 #include "graph/graph.h"
 #include "kvcache/kv_cache.h"
+#include "spillway/session.h"
 #include "spillway/status.h"
 
 namespace spillway {
@@ -80,6 +81,8 @@ class ModelExecutor {
   virtual std::string Describe() const = 0;
   // Bytes of weights that one decode step reads.
   virtual uint64_t weight_bytes() const = 0;
+  // What the runs since the last call took, for executors that keep a profile.
+  virtual std::vector<GraphProfile> TakeProfile() { return {}; }
 };
 
 }  // namespace spillway

@@ -15,6 +15,7 @@
 #include "runtime/host_model_executor.h"
 #include "runtime/htp_model_executor.h"
 #include "runtime/sampler.h"
+#include "runtime/tensor_dump.h"
 
 namespace spillway {
 namespace {
@@ -29,10 +30,15 @@ double Rate(double amount, double seconds) { return seconds > 0 ? amount / secon
 
 Result<std::unique_ptr<ModelExecutor>> OpenExecutor(std::shared_ptr<const Package> package,
                                                     const SessionOptions& options) {
+  std::shared_ptr<TensorDump> dump;
+  if (!options.dump_dir.empty()) {
+    SPILLWAY_ASSIGN_OR_RETURN(dump, TensorDump::Create(options.dump_dir));
+  }
   if (options.executor == "host") {
     HostModelOptions host;
     host.threads = options.threads;
     SPILLWAY_ASSIGN_OR_RETURN(auto executor, HostModelExecutor::Open(std::move(package), host));
+    if (dump != nullptr) return DumpTensors(std::move(executor), std::move(dump));
     return std::unique_ptr<ModelExecutor>(std::move(executor));
   }
   if (options.executor == "htp") {
@@ -40,6 +46,10 @@ Result<std::unique_ptr<ModelExecutor>> OpenExecutor(std::shared_ptr<const Packag
     htp.qnn_lib_dir = options.qnn_lib_dir;
     htp.in_process = options.in_process;
     htp.load_timeout_s = options.load_timeout_s;
+    htp.prepare_timeout_s = options.prepare_timeout_s;
+    htp.run = options.htp;
+    htp.dump = std::move(dump);
+    htp.progress = options.progress;
     htp.execute_timeout_s = options.execute_timeout_s;
     SPILLWAY_ASSIGN_OR_RETURN(auto executor, HtpModelExecutor::Open(std::move(package), htp));
     return std::unique_ptr<ModelExecutor>(std::move(executor));
@@ -149,6 +159,7 @@ Result<Answer> Session::GenerateFromTokens(std::span<const uint32_t> prompt,
   sampling.seed = options.seed;
   SPILLWAY_ASSIGN_OR_RETURN(Sampler sampler,
                             Sampler::Create(sampling, impl_->executor->io().vocab_size));
+  (void)impl_->executor->TakeProfile();  // of an answer that failed
   SPILLWAY_RETURN_IF_ERROR(impl_->CheckPrompt(prompt));
   run.answer.prompt_tokens.assign(prompt.begin(), prompt.end());
   SPILLWAY_RETURN_IF_ERROR(impl_->Prefill(run));
@@ -163,6 +174,7 @@ Result<Answer> Session::GenerateFromTokens(std::span<const uint32_t> prompt,
       Rate(static_cast<double>(stats.weight_bytes) * stats.decode_steps, stats.decode_s);
   stats.peak_rss_bytes = PeakRssBytes();
   stats.executor = impl_->executor->Describe();
+  stats.graphs = impl_->executor->TakeProfile();
   return std::move(run.answer);
 }
 

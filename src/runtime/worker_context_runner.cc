@@ -1,4 +1,4 @@
-// A context binary in a child process: the parent's side of context_protocol.h.
+// Contexts in a child process: the parent's side of context_protocol.h.
 
 #include <fmt/format.h>
 
@@ -19,6 +19,7 @@ namespace {
 
 constexpr size_t kLastLines = 12;
 constexpr char kLoadTimeoutVariable[] = "SPILLWAY_LOAD_TIMEOUT";
+constexpr char kPrepareTimeoutVariable[] = "SPILLWAY_PREPARE_TIMEOUT";
 constexpr char kExecuteTimeoutVariable[] = "SPILLWAY_EXECUTE_TIMEOUT";
 
 // The environment variable when it is set, `seconds` otherwise.
@@ -38,37 +39,46 @@ Result<double> Timeout(const char* variable, double seconds) {
 class WorkerContextRunner : public ContextRunner {
  public:
   Status Open(const ContextRunnerOptions& options) {
-    context_path_ = options.context_path;
-    SPILLWAY_ASSIGN_OR_RETURN(load_timeout_s_,
-                              Timeout(kLoadTimeoutVariable, options.load_timeout_s));
+    const bool prepare = !options.prepare_folder.empty();
+    paths_ = options.context_paths;
+    what_ = prepare ? "the graphs of " + options.prepare_folder
+                    : fmt::format("{}", fmt::join(paths_, ", "));
+    open_variable_ = prepare ? kPrepareTimeoutVariable : kLoadTimeoutVariable;
+    SPILLWAY_ASSIGN_OR_RETURN(
+        open_timeout_s_,
+        Timeout(open_variable_, prepare ? options.prepare_timeout_s : options.load_timeout_s));
     SPILLWAY_ASSIGN_OR_RETURN(execute_timeout_s_,
                               Timeout(kExecuteTimeoutVariable, options.execute_timeout_s));
     SPILLWAY_ASSIGN_OR_RETURN(const std::string program, FindWorkerProgram());
     SPILLWAY_ASSIGN_OR_RETURN(process_, Subprocess::Start(program, {}));
-    const Call load = {"was loading " + context_path_, load_timeout_s_, kLoadTimeoutVariable};
-    SPILLWAY_ASSIGN_OR_RETURN(ContextEvent event, Ask(load, RunRequestText(options), {}));
-    if (event.kind != ContextEvent::Kind::kReady) {
-      return InternalError("the worker answered a load without a description of the context");
+    const Call open = {(prepare ? "was preparing " : "was loading ") + what_, open_timeout_s_,
+                       open_variable_};
+    progress_ = options.progress;
+    Result<ContextEvent> event = Ask(open, RunRequestText(options), {});
+    progress_ = nullptr;
+    if (!event.ok()) return event.status();
+    if (event->kind != ContextEvent::Kind::kReady) {
+      return InternalError("the worker answered a load without a description of the contexts");
     }
-    info_ = std::move(event.info);
+    info_ = std::move(event->info);
     return OkStatus();
   }
 
-  Status Execute(size_t graph) override {
-    if (graph >= info_.graphs.size()) {
-      return InvalidArgumentError(
-          fmt::format("graph {} of {} cannot run", graph, info_.graphs.size()));
-    }
+  Status Execute(size_t context, size_t graph) override {
+    SPILLWAY_RETURN_IF_ERROR(CheckGraph(context, graph));
     const Call call = {
-        fmt::format("was executing {} of {}", info_.graphs[graph].name, context_path_),
+        fmt::format("was executing {} of {}", info_.contexts[context].graphs[graph].name,
+                    context < paths_.size() ? paths_[context] : what_),
         execute_timeout_s_, kExecuteTimeoutVariable};
-    return Ask(call, ExecuteRequestText(graph), {}).status();
+    SPILLWAY_ASSIGN_OR_RETURN(ContextEvent event,
+                              Ask(call, ExecuteRequestText(context, graph), {}));
+    profile_ = std::move(event.profile);
+    return OkStatus();
   }
 
  protected:
   Status UseMemory(const IoLayout& layout) override {
-    const Call call = {"was mapping the memory of " + context_path_, load_timeout_s_,
-                       kLoadTimeoutVariable};
+    const Call call = {"was mapping the memory of " + what_, open_timeout_s_, open_variable_};
     const int fd = memory_.fd();
     return Ask(call, BindRequestText(layout), {&fd, 1}).status();
   }
@@ -84,8 +94,8 @@ class WorkerContextRunner : public ContextRunner {
   // Sends a request and waits for its answer; log events in between go to our log.
   Result<ContextEvent> Ask(const Call& call, const std::string& request, std::span<const int> fds) {
     if (dead_) {
-      return FailedPreconditionError(fmt::format(
-          "the vendor library's process for {} is gone after an earlier error", context_path_));
+      return FailedPreconditionError(
+          fmt::format("the vendor library's process for {} is gone after an earlier error", what_));
     }
     const auto start = std::chrono::steady_clock::now();
     const auto left = [&] {
@@ -100,6 +110,10 @@ class WorkerContextRunner : public ContextRunner {
       Result<ContextEvent> event = ParseContextEvent(message->text);
       if (!event.ok()) return Died(call, event.status());
       if (event->kind == ContextEvent::Kind::kError) return event->status;
+      if (event->kind == ContextEvent::Kind::kProgress) {
+        if (progress_) progress_(event->line, event->fraction);
+        continue;
+      }
       if (event->kind != ContextEvent::Kind::kLog) return event;
       last_lines_.push_back(event->line);
       if (last_lines_.size() > kLastLines) last_lines_.pop_front();
@@ -136,8 +150,11 @@ class WorkerContextRunner : public ContextRunner {
     return late ? TimeoutError(std::move(message)) : VendorCrashError(std::move(message));
   }
 
-  std::string context_path_;
-  double load_timeout_s_ = 0, execute_timeout_s_ = 0;
+  std::vector<std::string> paths_;
+  std::string what_;  // all of it, for messages
+  double open_timeout_s_ = 0, execute_timeout_s_ = 0;
+  const char* open_variable_ = kLoadTimeoutVariable;
+  std::function<void(std::string_view, double)> progress_;  // during Open
   std::unique_ptr<Subprocess> process_;
   std::deque<std::string> last_lines_;
   bool dead_ = false;

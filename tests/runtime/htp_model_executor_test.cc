@@ -4,10 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/file.h"
 #include "base/thread_pool.h"
 #include "host/executor.h"
+#include "qnn/htp/options_json.h"
 #include "runtime/generator.h"
 #include "runtime/host_model_executor.h"
 #include "runtime/sampler.h"
@@ -20,54 +25,71 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A "context" that runs the package's graphs on the host. Its tensors come in
-// another order than the graphs'.
-class HostContext : public ContextRunner {
+// "Contexts" that run the package's graphs on the host. Their tensors come in another
+// order than the graphs'.
+class HostContexts : public ContextRunner {
  public:
-  HostContext(const Package& package, uint32_t shard) {
-    for (const char* name : {kDecodeGraphName, kPrefillGraphName}) {
-      Result<std::shared_ptr<const Graph>> graph = package.FindGraph(shard, name);
-      if (!graph.ok()) continue;
-      ContextGraph& context = info_.graphs.emplace_back();
-      context.name = name;
-      for (const TensorId id : (*graph)->inputs())
-        context.inputs.push_back(Of((*graph)->tensor(id)));
-      for (const TensorId id : (*graph)->outputs()) {
-        context.outputs.push_back(Of((*graph)->tensor(id)));
+  // `intermediates`: every tensor that an operation makes is an output, as in contexts
+  // compiled for dumps.
+  explicit HostContexts(const Package& package, bool intermediates = false) {
+    for (uint32_t shard = 0; shard < package.manifest().shards.size(); ++shard) {
+      info_.contexts.emplace_back();
+      executors_.emplace_back();
+      for (const char* name : {kDecodeGraphName, kPrefillGraphName}) {
+        Result<std::shared_ptr<const Graph>> graph = package.FindGraph(shard, name);
+        if (graph.ok()) AddGraph(intermediates ? WithAllOutputs(**graph) : *graph);
       }
-      std::reverse(context.inputs.begin(), context.inputs.end());
-      std::reverse(context.outputs.begin(), context.outputs.end());
-      executors_.push_back(host::Executor::Create(*graph, &pool_).value());
     }
   }
 
-  ContextInfo& mutable_info() { return info_; }
-  Status Execute(size_t graph) override {
+  RunnerInfo& mutable_info() { return info_; }
+  Status Execute(size_t context, size_t graph) override {
     ++executions;
-    return executors_[graph]->Run();
+    profile_ = {10, 5, 1000, {{"slow", 700}, {"fast", 100}}};
+    return executors_[context][graph]->Run();
   }
   int executions = 0;
 
  protected:
   Status UseMemory(const IoLayout& layout) override {
-    for (size_t g = 0; g < executors_.size(); ++g) {
-      const std::vector<uint64_t>&in = layout.graphs[g].inputs, &out = layout.graphs[g].outputs;
-      for (size_t i = 0; i < in.size(); ++i) {
-        executors_[g]->BindInput(in.size() - 1 - i, memory().data() + in[i]);
-      }
-      for (size_t i = 0; i < out.size(); ++i) {
-        executors_[g]->BindOutput(out.size() - 1 - i, memory().data() + out[i]);
+    for (size_t c = 0; c < executors_.size(); ++c) {
+      for (size_t g = 0; g < executors_[c].size(); ++g) {
+        const std::vector<uint64_t>& in = layout.contexts[c][g].inputs;
+        const std::vector<uint64_t>& out = layout.contexts[c][g].outputs;
+        for (size_t i = 0; i < in.size(); ++i) {
+          executors_[c][g]->BindInput(in.size() - 1 - i, memory().data() + in[i]);
+        }
+        for (size_t i = 0; i < out.size(); ++i) {
+          executors_[c][g]->BindOutput(out.size() - 1 - i, memory().data() + out[i]);
+        }
       }
     }
     return OkStatus();
   }
 
  private:
+  static std::shared_ptr<const Graph> WithAllOutputs(Graph graph) {
+    for (const Op& op : std::vector<Op>(graph.ops())) {
+      if (graph.tensor(op.outputs[0]).role == TensorRole::kInternal)
+        graph.MarkOutput(op.outputs[0]);
+    }
+    return std::make_shared<const Graph>(std::move(graph));
+  }
   static ContextTensor Of(const Tensor& tensor) {
     return {tensor.name, tensor.dtype, tensor.shape};
   }
+  void AddGraph(const std::shared_ptr<const Graph>& graph) {
+    ContextGraph& context = info_.contexts.back().graphs.emplace_back();
+    context.name = graph->name();
+    for (const TensorId id : graph->inputs()) context.inputs.push_back(Of(graph->tensor(id)));
+    for (const TensorId id : graph->outputs()) context.outputs.push_back(Of(graph->tensor(id)));
+    std::reverse(context.inputs.begin(), context.inputs.end());
+    std::reverse(context.outputs.begin(), context.outputs.end());
+    executors_.back().push_back(host::Executor::Create(graph, &pool_).value());
+  }
+
   ThreadPool pool_{1};
-  std::vector<std::unique_ptr<host::Executor>> executors_;
+  std::vector<std::vector<std::unique_ptr<host::Executor>>> executors_;  // [context][graph]
 };
 
 std::shared_ptr<const Package> OpenPackage(const std::string& path) {
@@ -76,39 +98,64 @@ std::shared_ptr<const Package> OpenPackage(const std::string& path) {
   return package.ok() ? *package : nullptr;
 }
 
-// The package with a context file named in its manifest, which HostContext plays.
-class HtpModelExecutorTest : public ::testing::Test {
+// A package with context files named in its manifest, which HostContexts plays.
+class HtpModelExecutorTest : public ::testing::TestWithParam<uint32_t> {
  protected:
+  static uint32_t Shards() { return GetParam(); }
+
   void SetUp() override {
-    package_ = OpenPackage(test::MakeTinyPackage(folder_.path()));
+    CompileOptions compile = test::TinyCompileOptions();
+    compile.num_shards = Shards();
+    test::TinyModelSpec spec;
+    spec.layers = 4;
+    package_ = OpenPackage(test::MakeTinyPackage(folder_.path(), compile, spec));
     ASSERT_TRUE(package_);
-    // The manifest of an opened package is constant to all but this test.
-    const_cast<PackageManifest&>(package_->manifest()).shards[0].context_file = "context_0.bin";
-    const_cast<PackageManifest&>(package_->manifest()).weight_sharing = false;
-    const_cast<PackageManifest&>(package_->manifest()).slc_allocator = false;
+    ASSERT_EQ(package_->manifest().shards.size(), Shards());
+    for (uint32_t s = 0; s < Shards(); ++s) {
+      manifest().shards[s].context_file = "context_" + std::to_string(s) + ".bin";
+      manifest().shards[s].max_spill_fill_bytes = 4096;
+    }
+    manifest().weight_sharing = false;
+    manifest().slc_allocator = false;
   }
 
-  Result<std::unique_ptr<HtpModelExecutor>> Open(const std::function<void(ContextInfo&)>& change =
-                                                     [](ContextInfo&) {}) {
-    HtpModelOptions options;
-    options.open =
+  // The manifest of an opened package is constant to all but this test.
+  PackageManifest& manifest() { return const_cast<PackageManifest&>(package_->manifest()); }
+
+  using Change = std::function<void(RunnerInfo&)>;
+  Result<std::unique_ptr<HtpModelExecutor>> Open(const Change& change = nullptr) {
+    options_.open =
         [&](const ContextRunnerOptions& runner_options) -> Result<std::unique_ptr<ContextRunner>> {
-      EXPECT_EQ(runner_options.context_path, package_->PathOf("context_0.bin"));
-      EXPECT_EQ(runner_options.soc, package_->manifest().soc);
-      auto context = std::make_unique<HostContext>(*package_, 0);
-      change(context->mutable_info());
-      return std::unique_ptr<ContextRunner>(std::move(context));
+      opened_ = runner_options;
+      auto contexts =
+          std::make_unique<HostContexts>(*package_, runner_options.htp.dump_intermediates);
+      if (change) change(contexts->mutable_info());
+      contexts_ = contexts.get();
+      return std::unique_ptr<ContextRunner>(std::move(contexts));
     };
-    return HtpModelExecutor::Open(package_, options);
+    return HtpModelExecutor::Open(package_, options_);
+  }
+
+  // Options of the package, as the compiler would have written them.
+  void SetPackageOptions(const HtpOptions& options) {
+    manifest().htp_options_json = qnn::htp::HtpOptionsToJson(options);
   }
 
   test::TempFolder folder_;
   std::shared_ptr<const Package> package_;
+  HtpModelOptions options_;
+  ContextRunnerOptions opened_;
+  HostContexts* contexts_ = nullptr;
 };
 
-TEST_F(HtpModelExecutorTest, GivesTheIntegersOfTheHostExecutor) {
+INSTANTIATE_TEST_SUITE_P(Shards, HtpModelExecutorTest, ::testing::Values(1, 2, 4));
+
+TEST_P(HtpModelExecutorTest, GivesTheIntegersOfTheHostExecutor) {
   Result<std::unique_ptr<HtpModelExecutor>> htp = Open();
   ASSERT_TRUE(htp.ok()) << htp.status().ToString();
+  ASSERT_EQ(opened_.context_paths.size(), Shards());
+  EXPECT_EQ(opened_.context_paths[0], package_->PathOf("context_0.bin"));
+  EXPECT_EQ(opened_.htp.soc, package_->manifest().soc);
   auto host = HostModelExecutor::Open(package_, {.threads = 1});
   ASSERT_TRUE(host.ok()) << host.status().ToString();
   Generator a(htp->get()), b(host->get());
@@ -124,20 +171,191 @@ TEST_F(HtpModelExecutorTest, GivesTheIntegersOfTheHostExecutor) {
   EXPECT_THAT((*htp)->Describe(), HasSubstr("context_0.bin"));
 }
 
-TEST_F(HtpModelExecutorTest, ContextsThatAreNotThePackages) {
+TEST_P(HtpModelExecutorTest, ShardsShareWhatTheyCan) {
+  Result<std::unique_ptr<HtpModelExecutor>> htp = Open();
+  ASSERT_TRUE(htp.ok()) << htp.status().ToString();
+  // Masks, positions, hidden states and both caches once, new keys, values and logits
+  // of their own: a copy a shard of the mask alone would be more.
+  const StepGraphs graphs = ReadStepGraphs(*package_).value();
+  uint64_t expected = 0;
+  const auto add = [&](uint64_t bytes) { expected += (bytes + 63) / 64 * 64; };
+  const KvShape& kv = graphs.io.kv;
+  for (uint32_t i = 0; i < 2 * kv.layers; ++i)
+    add(kv.kv_heads * kv.head_dim * (kv.context_len - 1));
+  for (const StepKind kind : {StepKind::kPrefill, StepKind::kDecode}) {
+    for (size_t i = 0; i < 3; ++i) add(graphs.of(kind)[0].input(i).Bytes());
+    for (const StepGraph& step : graphs.of(kind)) {
+      for (size_t i = 0; i < step.graph->outputs().size(); ++i) add(step.output(i).Bytes());
+    }
+  }
+  EXPECT_EQ(contexts_->memory().size(), expected);
+}
+
+TEST_P(HtpModelExecutorTest, OneSpillFillBufferForAllShards) {
+  const auto buffer = [&](const HtpOptions& options) {
+    SetPackageOptions(options);
+    EXPECT_TRUE(Open().ok());
+    return opened_.shared_spill_fill_bytes;
+  };
+  EXPECT_EQ(buffer({}), Shards() > 1 ? 4096u : 0u);
+  HtpOptions options;
+  options.multi_contexts = false;
+  EXPECT_EQ(buffer(options), 0u);
+  options.multi_contexts = true;
+  EXPECT_EQ(buffer(options), Shards() > 1 ? 4096u : 0u);
+}
+
+TEST_P(HtpModelExecutorTest, TheRunsOptionsWinOverThePackages) {
+  HtpOptions compiled;
+  compiled.performance = PerformanceMode::kBalanced;
+  compiled.rpc_polling_us = 100;
+  compiled.priority = GraphPriority::kHigh;
+  compiled.log_level = VendorLogLevel::kInfo;
+  SetPackageOptions(compiled);
+  ASSERT_TRUE(Open().ok());
+  EXPECT_EQ(opened_.htp.performance, PerformanceMode::kBalanced);
+  EXPECT_EQ(opened_.htp.rpc_polling_us, 100u);
+  EXPECT_EQ(opened_.htp.priority, GraphPriority::kHigh);
+  EXPECT_EQ(opened_.htp.log_level, VendorLogLevel::kInfo);
+
+  options_.run.performance = PerformanceMode::kBurst;
+  options_.run.rpc_polling_us = 9999;
+  options_.run.rpc_control_latency_us = 50;
+  options_.run.priority = GraphPriority::kLow;
+  options_.run.pd_session = PdSession::kSigned;
+  options_.run.profile_level = ProfileLevel::kBasic;
+  options_.run.log_level = VendorLogLevel::kError;
+  ASSERT_TRUE(Open().ok());
+  EXPECT_EQ(opened_.htp.performance, PerformanceMode::kBurst);
+  EXPECT_EQ(opened_.htp.rpc_polling_us, 9999u);
+  EXPECT_EQ(opened_.htp.rpc_control_latency_us, 50u);
+  EXPECT_EQ(opened_.htp.priority, GraphPriority::kLow);
+  EXPECT_EQ(opened_.htp.pd_session, PdSession::kSigned);
+  EXPECT_EQ(opened_.htp.profile_level, ProfileLevel::kBasic);
+  EXPECT_EQ(opened_.htp.log_level, VendorLogLevel::kError);
+
+  options_.run.rpc_polling_us = 10000;
+  EXPECT_THAT(Open().status().message(), HasSubstr("rpc_polling_us is 10000"));
+  manifest().htp_options_json = R"({"soc":7})";
+  EXPECT_EQ(Open().status().code(), StatusCode::kCorruptData);
+}
+
+TEST_P(HtpModelExecutorTest, OnlinePrepareNeedsNoContexts) {
+  for (ShardInfo& shard : manifest().shards) shard.context_file.clear();
+  EXPECT_EQ(Open().status().code(), StatusCode::kUnsupported);
+  options_.run.online_prepare = true;
+  options_.prepare_timeout_s = 77;
+  Result<std::unique_ptr<HtpModelExecutor>> htp = Open();
+  ASSERT_TRUE(htp.ok()) << htp.status().ToString();
+  EXPECT_EQ(opened_.prepare_folder, package_->path());
+  EXPECT_THAT(opened_.context_paths, ::testing::IsEmpty());
+  EXPECT_EQ(opened_.prepare_timeout_s, 77);
+  EXPECT_THAT((*htp)->Describe(), HasSubstr("prepared online"));
+
+  // A package that was compiled for it; what `auto` chose is what is built.
+  options_.run.online_prepare = false;
+  HtpOptions compiled;
+  compiled.online_prepare = true;
+  compiled.slc_allocator = SlcAllocator::kAuto;
+  SetPackageOptions(compiled);
+  ASSERT_TRUE(Open().ok());
+  EXPECT_EQ(opened_.prepare_folder, package_->path());
+  EXPECT_EQ(opened_.htp.slc_allocator, SlcAllocator::kOff);
+  manifest().slc_allocator = true;
+  ASSERT_TRUE(Open().ok());
+  EXPECT_EQ(opened_.htp.slc_allocator, SlcAllocator::kOn);
+}
+
+TEST_P(HtpModelExecutorTest, ProfilesAreSummedAndTaken) {
+  options_.run.profile_level = ProfileLevel::kDetailed;
+  Result<std::unique_ptr<HtpModelExecutor>> htp = Open();
+  ASSERT_TRUE(htp.ok()) << htp.status().ToString();
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE((*htp)->Run(StepKind::kDecode, 0).ok());
+  const std::vector<GraphProfile> profiles = (*htp)->TakeProfile();
+  ASSERT_EQ(profiles.size(), Shards());  // the prefill graph did not run
+  for (uint32_t s = 0; s < Shards(); ++s) {
+    EXPECT_EQ(profiles[s].graph, "kv_forward");
+    EXPECT_EQ(profiles[s].shard, s);
+    EXPECT_EQ(profiles[s].calls, 3u);
+    EXPECT_EQ(profiles[s].total_us, 30u);
+    EXPECT_EQ(profiles[s].accelerator_us, 15u);
+    EXPECT_EQ(profiles[s].cycles, 3000u);
+    EXPECT_THAT(profiles[s].operations, ::testing::ElementsAre(::testing::Pair("slow", 2100u),
+                                                               ::testing::Pair("fast", 300u)));
+  }
+  EXPECT_THAT((*htp)->TakeProfile(), ::testing::IsEmpty());
+}
+
+// The files below `folder`, with their contents.
+std::map<std::string, std::string> FilesBelow(const std::string& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    const std::string path = entry.path().string();
+    files[path.substr(folder.size() + 1)] = ReadFile(path).value();
+  }
+  return files;
+}
+
+TEST_P(HtpModelExecutorTest, DumpsAreThoseOfTheHost) {
+  options_.dump = TensorDump::Create(folder_.File("htp")).value();
+  const Status refused = Open().status();
+  EXPECT_EQ(refused.code(), StatusCode::kUnsupported);
+  EXPECT_THAT(refused.message(), HasSubstr("--dump-intermediates"));
+  HtpOptions compiled;
+  compiled.dump_intermediates = true;
+  SetPackageOptions(compiled);
+  Result<std::unique_ptr<HtpModelExecutor>> htp = Open();
+  ASSERT_TRUE(htp.ok()) << htp.status().ToString();
+  auto host = HostModelExecutor::Open(package_, {.threads = 1});
+  ASSERT_TRUE(host.ok()) << host.status().ToString();
+  const std::unique_ptr<ModelExecutor> dumped =
+      DumpTensors(std::move(host).value(), TensorDump::Create(folder_.File("host")).value());
+  Generator a(htp->get()), b(dumped.get());
+  for (const std::vector<uint32_t>& tokens : {std::vector<uint32_t>{3, 4, 5, 6}, {7}}) {
+    ASSERT_TRUE(a.Feed(tokens).ok());
+    ASSERT_TRUE(b.Feed(tokens).ok());
+  }
+  std::map<std::string, std::string> left = FilesBelow(folder_.File("htp"));
+  std::map<std::string, std::string> right = FilesBelow(folder_.File("host"));
+  for (const char* list :
+       {"000000/prefill_forward/tensors.json", "000001/kv_forward/tensors.json"}) {
+    ASSERT_TRUE(left.contains(list));
+    // The order is each side's own.
+    auto one = nlohmann::json::parse(left[list]), other = nlohmann::json::parse(right[list]);
+    const auto by_name = [](const nlohmann::json& x, const nlohmann::json& y) {
+      return x.at("name") < y.at("name");
+    };
+    std::sort(one.begin(), one.end(), by_name);
+    std::sort(other.begin(), other.end(), by_name);
+    EXPECT_EQ(one, other);
+    EXPECT_GT(one.size(), 40u);
+    left.erase(list);
+    right.erase(list);
+  }
+  EXPECT_EQ(left, right);
+  EXPECT_TRUE(left.contains("000001/kv_forward/logits.bin"));
+  EXPECT_FALSE(TensorDump::Create(folder_.File("htp")).ok());  // not a second time
+}
+
+TEST_P(HtpModelExecutorTest, ContextsThatAreNotThePackages) {
   const auto error = [&](const std::function<void(ContextInfo&)>& change) {
-    const Status status = Open(change).status();
+    const Status status = Open([&](RunnerInfo& info) { change(info.contexts.back()); }).status();
     EXPECT_EQ(status.code(), StatusCode::kCorruptData) << status.ToString();
     return status.message();
   };
   EXPECT_THAT(error([](ContextInfo& info) { info.graphs[0].name = "other"; }),
               HasSubstr("kv_forward is not in the context"));
   EXPECT_THAT(error([](ContextInfo& info) { info.graphs[0].inputs[0].name = "other"; }),
-              HasSubstr("no tensor \"v_cache_1\""));
+              HasSubstr("no tensor \"v_cache_3\""));
   EXPECT_THAT(error([](ContextInfo& info) { info.graphs[1].outputs[0].dtype = DType::kU16; }),
               HasSubstr("prefill_forward"));
   EXPECT_THAT(error([](ContextInfo& info) { info.graphs[0].inputs.pop_back(); }),
               HasSubstr("inputs"));
+  EXPECT_THAT(error([](ContextInfo& info) {
+                info.graphs[0].outputs.push_back({"more", DType::kU8, {1}});
+              }),
+              HasSubstr("outputs"));
   EXPECT_THAT(error([](ContextInfo& info) { info.soc_model = 57; }),
               HasSubstr("compile the package again"));
 }
@@ -154,8 +372,9 @@ TEST(ChooseContextFileTest, TellsWhatIsMissingAndHowToMakeIt) {
   EXPECT_EQ(choose(true).value(), "context_0.bin");
   manifest.weight_sharing = true;
   EXPECT_EQ(choose(false).value(), "context_0.bin");
-  EXPECT_EQ(choose(true).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(choose(true).status().code(), StatusCode::kUnsupported);
   EXPECT_THAT(choose(true).status().message(), HasSubstr("error 1000"));
+  EXPECT_THAT(choose(true).status().message(), HasSubstr("--online-prepare"));
   EXPECT_THAT(choose(true).status().message(), HasSubstr("plain_0.bin"));
   manifest.slc_allocator = true;
   EXPECT_THAT(choose(true).status().message(), HasSubstr("1000 or crashes) and it was made"));
@@ -180,6 +399,7 @@ TEST(HtpSimulatorTest, AgreesWithTheHost) {
   compile.htp_build = HtpBuild::kOn;
   compile.qnn_lib_dir = *test::QnnLibDir();
   compile.with_simulator = true;
+  compile.use_cache = false;
   const std::shared_ptr<const Package> package =
       OpenPackage(test::MakeTinyPackage(folder.path(), compile));
   ASSERT_TRUE(package);

@@ -215,7 +215,7 @@ TEST_F(SessionTest, WrongOptions) {
   EXPECT_THAT(Session::Open(open).status().message(), HasSubstr("\"host\" or \"htp\""));
   open.executor = "htp";
   const Status none = Session::Open(open).status();
-  EXPECT_EQ(none.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(none.code(), StatusCode::kUnsupported);
   EXPECT_THAT(none.message(), HasSubstr("compiled without the vendor's libraries"));
   open.package_path = folder_->File("nothing");
   EXPECT_THAT(Session::Open(open).status().message(), HasSubstr("nothing"));
