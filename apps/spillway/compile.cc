@@ -46,6 +46,7 @@ class CompileCommand : public Command {
   CompileOptions options_;
   std::string htp_ = "auto";
   bool dry_run_ = false;
+  std::vector<uint32_t> lookahead_ = {3, 4, 4};
   std::string num_shards_ = "auto";
   double shard_limit_gb_ = 3.5;
 };
@@ -77,8 +78,15 @@ CompileCommand::CompileCommand(CLI::App& program) {
 void CompileCommand::AddModelOptions(CLI::App& app) {
   const std::string group = "Graphs";
   app.add_option("--mode", options_.mode,
-                 "hybrid: a graph for prompts and one for single tokens; kv: only the latter")
-      ->check(CLI::IsMember({"hybrid", "kv"}))
+                 "hybrid: a graph for prompts and one for single tokens; kv: only the latter;\n"
+                 "lookahead: the latter takes the tokens of a step of lookahead decoding")
+      ->check(CLI::IsMember({"hybrid", "kv", "lookahead"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--lookahead", lookahead_,
+                 "Mode lookahead: tokens of an n-gram, window, and most n-grams to check a step")
+      ->delimiter(',')
+      ->expected(3)
       ->capture_default_str()
       ->group(group);
   app.add_option("--prefill-ar-len", options_.prefill_ar_len, "Tokens of a prompt in one call")
@@ -152,6 +160,7 @@ void CompileCommand::AddVendorOptions(CLI::App& app) {
 Status CompileCommand::ReadGraphOptions() {
   options_.shard_limit_bytes = static_cast<uint64_t>(shard_limit_gb_ * 1e9);
   options_.num_shards = 0;
+  options_.lookahead = {lookahead_[0], lookahead_[1], lookahead_[2]};
   if (num_shards_ == "auto") return OkStatus();
   const char* const end = num_shards_.data() + num_shards_.size();
   const auto parsed = std::from_chars(num_shards_.data(), end, options_.num_shards);
