@@ -22,14 +22,24 @@ enum class HtpBuild {
   kOff,   // a package for the host only
 };
 
+// Sizes of lookahead decoding: each call looks for n-grams in `window` places and
+// checks up to `gcap` of those found before.
+struct LookaheadSizes {
+  uint32_t ngram = 0, window = 0, gcap = 0;
+  // Tokens of one call of kv_forward.
+  uint32_t ArLen() const { return (ngram - 1) * (window + gcap); }
+};
+
 struct CompileOptions {
   std::string model_path;
   std::string output_path;  // the package folder; replaced as a whole
 
   // "hybrid": prefill_forward with prefill_ar_len tokens a call and kv_forward
-  // with one; "kv": kv_forward only.
+  // with one; "kv": kv_forward only; "lookahead": as hybrid, with the AR length that
+  // lookahead decoding needs for kv_forward.
   std::string mode = "hybrid";
   uint32_t prefill_ar_len = 32;
+  LookaheadSizes lookahead = {3, 4, 4};  // of mode lookahead
   uint32_t context_len = 512;  // columns of the attention mask
   std::string io_profile = "spillway";
 
@@ -143,6 +153,7 @@ struct SPILLWAY_EXPORT CompileReport {
 // What a compile would need, without doing it.
 struct SPILLWAY_EXPORT CompileEstimate {
   std::string model_name, architecture, soc;
+  uint32_t shards = 1;
   uint64_t parameters = 0;
   uint64_t weight_bytes = 0;   // quantised, in the package
   uint64_t context_bytes = 0;  // of the context binaries, all

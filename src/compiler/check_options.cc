@@ -13,21 +13,40 @@ namespace {
 // Columns of a mask; past this the tables and masks alone are gigabytes.
 constexpr uint32_t kMaxContext = 131072;
 
+Status CheckLookahead(const CompileOptions& options) {
+  const auto [ngram, window, gcap] = options.lookahead;
+  constexpr uint32_t kMost = 1024;
+  if (ngram < 2 || window < 1 || ngram > kMost || window > kMost || gcap > kMost) {
+    return InvalidArgumentError(fmt::format(
+        "lookahead {},{},{}: expected an n-gram of 2 or more tokens, a window of 1 or more and a "
+        "cap of 0 or more, each at most {}",
+        ngram, window, gcap, kMost));
+  }
+  if (options.lookahead.ArLen() >= options.context_len) {
+    return InvalidArgumentError(fmt::format(
+        "lookahead {},{},{} runs {} tokens a call, and the context length is {}: expected fewer",
+        ngram, window, gcap, options.lookahead.ArLen(), options.context_len));
+  }
+  return OkStatus();
+}
+
 Status CheckLengths(const CompileOptions& options) {
-  if (options.mode != "hybrid" && options.mode != "kv") {
-    return InvalidArgumentError(fmt::format("mode '{}': expected 'hybrid' or 'kv'", options.mode));
+  if (options.mode != "hybrid" && options.mode != "kv" && options.mode != "lookahead") {
+    return InvalidArgumentError(
+        fmt::format("mode '{}': expected 'hybrid', 'kv' or 'lookahead'", options.mode));
   }
   if (options.context_len < 2 || options.context_len > kMaxContext) {
     return InvalidArgumentError(
         fmt::format("context length {}: expected 2 to {}", options.context_len, kMaxContext));
   }
-  if (options.mode == "hybrid" &&
+  if (options.mode != "kv" &&
       (options.prefill_ar_len < 2 || options.prefill_ar_len >= options.context_len)) {
     return InvalidArgumentError(fmt::format(
         "prefill AR length {} with context length {}: expected at least 2 and less than the "
         "context length; raise --context-len or lower --prefill-ar-len",
         options.prefill_ar_len, options.context_len));
   }
+  if (options.mode == "lookahead") SPILLWAY_RETURN_IF_ERROR(CheckLookahead(options));
   if (options.kv_bits != 0 && options.kv_bits != 8 && options.kv_bits != 16) {
     return InvalidArgumentError(fmt::format(
         "KV cache of {} bits: expected 8 or 16, or 0 for what the recipe says", options.kv_bits));
@@ -61,14 +80,44 @@ Status CheckOutcome(const CompileOptions& options) {
   return OkStatus();
 }
 
+Result<Recipe> ChooseRecipe(const CompileOptions& options) {
+  SPILLWAY_ASSIGN_OR_RETURN(Recipe recipe, FindRecipe(options.recipe));
+  if (recipe.is_float()) {
+    if (options.kv_bits == 8) {
+      return InvalidArgumentError(fmt::format(
+          "KV cache of 8 bits with recipe {}, which has no integers: leave --kv-bits away",
+          recipe.name));
+    }
+    return recipe;
+  }
+  if (options.htp.precision == Precision::kFp16) {
+    return InvalidArgumentError(
+        fmt::format("HTP option precision is fp16, but recipe {} makes integers: use --recipe fp16",
+                    recipe.name));
+  }
+  if (options.kv_bits > 0) recipe.kv = options.kv_bits == 8 ? DType::kU8 : DType::kU16;
+  return recipe;
+}
+
+// What needs a newer chip shows here and not after minutes.
+Status CheckRecipeAgainstSoc(const Recipe& recipe, const qnn::htp::Soc& soc) {
+  if (recipe.is_float() && !soc.fp16) {
+    return UnsupportedError(fmt::format(
+        "recipe {} computes in 16-bit floats, which {} does not have; use a quantised recipe",
+        recipe.name, soc.name));
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<CheckedOptions> CheckCompileOptions(const CompileOptions& options) {
   if (options.model_path.empty()) return InvalidArgumentError("no model file was given");
   SPILLWAY_RETURN_IF_ERROR(CheckLengths(options));
-  SPILLWAY_RETURN_IF_ERROR(FindRecipe(options.recipe).status());
   CheckedOptions checked;
+  SPILLWAY_ASSIGN_OR_RETURN(checked.recipe, ChooseRecipe(options));
   SPILLWAY_ASSIGN_OR_RETURN(checked.soc, qnn::htp::CheckOptions(options.htp));
+  SPILLWAY_RETURN_IF_ERROR(CheckRecipeAgainstSoc(checked.recipe, *checked.soc));
   SPILLWAY_RETURN_IF_ERROR(qnn::htp::CheckOpPackageFiles(options.htp));
   SPILLWAY_RETURN_IF_ERROR(CheckOutcome(options));
   for (const std::string& warning : qnn::htp::OptionWarnings(options.htp, *checked.soc)) {

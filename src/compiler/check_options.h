@@ -10,6 +10,7 @@
 #include "model/model.h"
 #include "qnn/htp/options.h"
 #include "qnn/htp/soc_table.h"
+#include "quantize/recipe.h"
 #include "spillway/compile.h"
 #include "spillway/status.h"
 
@@ -18,6 +19,7 @@ namespace spillway {
 struct CheckedOptions {
   const qnn::htp::Soc* soc = nullptr;
   IoProfile io = IoProfile::kSpillway;
+  Recipe recipe;  // with the options' KV width
 };
 
 // kInvalidArgument (kNotFound for a SoC) names the option, its value and what is

@@ -77,8 +77,6 @@ class Compilation {
     SPILLWAY_ASSIGN_OR_RETURN(checked_, CheckCompileOptions(options_));
     SPILLWAY_RETURN_IF_ERROR(CheckOutputFolder(options_.output_path));
     report_.soc = std::string(checked_.soc->name);
-    SPILLWAY_ASSIGN_OR_RETURN(recipe_, FindRecipe(options_.recipe));
-    if (options_.kv_bits > 0) recipe_.kv = options_.kv_bits == 8 ? DType::kU8 : DType::kU16;
     SPILLWAY_RETURN_IF_ERROR(FindVendor());
     SPILLWAY_ASSIGN_OR_RETURN(PackageWriter writer, PackageWriter::Create(options_.output_path));
     SPILLWAY_RETURN_IF_ERROR(MakeGraphs(writer));
@@ -113,7 +111,7 @@ class Compilation {
     SPILLWAY_RETURN_IF_ERROR(writer.AddTokenizer(data));
     DescribeModel(*model);
 
-    const ContextSizes sizes = EstimateContextSizes(*model, options_, recipe_);
+    const ContextSizes sizes = EstimateContextSizes(*model, options_, checked_.recipe);
     SPILLWAY_ASSIGN_OR_RETURN(const std::vector<LayerRange> shards, PlanShards(sizes, options_));
 
     ThreadPool pool(options_.threads);
@@ -133,7 +131,12 @@ class Compilation {
     manifest_.config = model.config();
     manifest_.model_file = BaseName(options_.model_path);
     manifest_.context_len = options_.context_len;
-    manifest_.prefill_ar_len = options_.mode == "hybrid" ? options_.prefill_ar_len : 0;
+    manifest_.prefill_ar_len = options_.mode == "kv" ? 0 : options_.prefill_ar_len;
+    if (options_.mode != "lookahead") return;
+    manifest_.decode_ar_len = options_.lookahead.ArLen();
+    manifest_.lookahead_ngram = options_.lookahead.ngram;
+    manifest_.lookahead_window = options_.lookahead.window;
+    manifest_.lookahead_gcap = options_.lookahead.gcap;
   }
 
   Status HashModel(const Model& model) {
@@ -191,7 +194,7 @@ class Compilation {
                     ThreadPool* pool, PackageWriter& writer) {
     const Stopwatch all;
     progress_.Update("quantise", 0.0);
-    GraphQuantizer quantizer(recipe_, std::move(ranges), pool);
+    GraphQuantizer quantizer(checked_.recipe, std::move(ranges), pool);
     std::vector<Tensor> extra;
     SPILLWAY_RETURN_IF_ERROR(QuantizeExtra(decoder, quantizer, extra));
     for (const auto& [name, ar_len] : StepGraphs()) report_.graphs.push_back(name);
@@ -214,6 +217,7 @@ class Compilation {
       quantizer.ReleaseMatrices();
     }
     const Stopwatch write;
+    progress_.Update("write the weights", -1.0);
     SPILLWAY_RETURN_IF_ERROR(writer.FinishGraphs(extra));
     report_.write_s += write.Seconds();
     report_.quantize_s = all.Seconds() - report_.write_s;
@@ -231,8 +235,8 @@ class Compilation {
                               quantizer.QuantizePrefix(prefix_, config));
     std::move(prefix.begin(), prefix.end(), std::back_inserter(extra));
     manifest_.embedding_tensor = name;
-    manifest_.recipe = recipe_.name;
-    manifest_.kv_dtype = recipe_.kv;
+    manifest_.recipe = checked_.recipe.name;
+    manifest_.kv_dtype = checked_.recipe.kv;
     return OkStatus();
   }
 
@@ -281,7 +285,7 @@ class Compilation {
   Status MakeContexts(PackageWriter& writer) {
     report_.shards.resize(manifest_.shards.size());
     htp_ = options_.htp;
-    if (recipe_.is_float()) htp_.precision = Precision::kFp16;
+    if (checked_.recipe.is_float()) htp_.precision = Precision::kFp16;
     if (!report_.htp_left_out.empty()) return OkStatus();
     const Stopwatch vendor;
     const ContextInputs inputs{checked_.soc, library_dir_, std::move(shard_hashes_)};
@@ -319,7 +323,6 @@ class Compilation {
   CheckedOptions checked_;
   std::string library_dir_;
   FloatPrefix prefix_;
-  Recipe recipe_;
   HtpOptions htp_;  // as they were used
   std::vector<std::string> shard_hashes_;
   PackageManifest manifest_;

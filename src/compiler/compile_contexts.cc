@@ -26,17 +26,6 @@ namespace {
 // Part of every cache key: raised when the same graphs and options give another binary.
 constexpr std::string_view kCacheVersion = "1";
 
-std::string_view SupportText(qnn::htp::SlcSupport support) {
-  switch (support) {
-    case qnn::htp::SlcSupport::kYes:
-      return "yes";
-    case qnn::htp::SlcSupport::kNo:
-      return "no";
-    default:
-      return "unknown";
-  }
-}
-
 class ContextCompilation {
  public:
   ContextCompilation(const CompileOptions& options, const ContextInputs& inputs,
@@ -51,7 +40,8 @@ class ContextCompilation {
         report_(report) {}
 
   Status Run() {
-    htp_.weight_sharing = htp_.weight_sharing.value_or(report_.graphs.size() > 1);
+    htp_.weight_sharing =
+        htp_.weight_sharing.value_or(report_.graphs.size() > 1 && inputs_.soc->weight_sharing());
     htp_.multi_contexts = htp_.multi_contexts.value_or(manifest_.shards.size() > 1);
     SPILLWAY_RETURN_IF_ERROR(OpenCache());
     SPILLWAY_RETURN_IF_ERROR(CompileWithSlc());
@@ -138,7 +128,7 @@ class ContextCompilation {
   Status CompileWithSlc() {
     SlcReport& slc = report_.slc;
     slc.requested = htp_.slc_allocator;
-    slc.soc_support = SupportText(inputs_.soc->slc);
+    slc.soc_support = qnn::htp::SlcSupportName(inputs_.soc->slc);
     slc.soc_source = qnn::htp::SlcSource(*inputs_.soc);
     const bool automatic = htp_.slc_allocator == SlcAllocator::kAuto;
     if (automatic) htp_.slc_allocator = SlcAllocator::kOn;

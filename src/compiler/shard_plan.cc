@@ -84,13 +84,13 @@ ContextSizes EstimateContextSizes(const Model& model, const CompileOptions& opti
   if (options.io_profile == "executorch") {
     sizes.first = 2 * uint64_t{config.vocab_size} * config.hidden_dim;
   }
-  for (const uint32_t ar : {options.prefill_ar_len, uint32_t{1}}) {
-    if (ar > 1 && options.mode == "kv") continue;
-    const uint64_t past = options.context_len - ar;
+  std::vector<uint32_t> ar_lens = {options.mode == "lookahead" ? options.lookahead.ArLen() : 1};
+  if (options.mode != "kv") ar_lens.push_back(options.prefill_ar_len);
+  for (const uint32_t ar : ar_lens) {
     sizes.io += 2 * (uint64_t{ar} * (options.context_len + 2 * config.hidden_dim) +
                      uint64_t{ar} * config.vocab_size);
-    sizes.io_per_layer +=
-        2 * uint64_t{config.num_kv_heads} * config.head_dim * (past + ar) * (options.kv_bits / 8);
+    sizes.io_per_layer += 2 * uint64_t{config.num_kv_heads} * config.head_dim *
+                          options.context_len * DTypeSize(recipe.kv);
   }
   return sizes;
 }

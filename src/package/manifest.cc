@@ -84,6 +84,9 @@ void DescribeGraphs(Fields& fields, PackageManifest& manifest) {
   fields.Number("context_len", manifest.context_len, {1, kMaxContext});
   fields.Number("prefill_ar_len", manifest.prefill_ar_len, {0, kMaxContext});
   fields.Number("decode_ar_len", manifest.decode_ar_len, {1, kMaxContext});
+  fields.OptionalNumber("lookahead_ngram", manifest.lookahead_ngram, {0, kMaxContext});
+  fields.OptionalNumber("lookahead_window", manifest.lookahead_window, {0, kMaxContext});
+  fields.OptionalNumber("lookahead_gcap", manifest.lookahead_gcap, {0, kMaxContext});
   fields.Text("recipe", manifest.recipe, {1, 256});
   fields.Choice("kv_dtype", manifest.kv_dtype, kKvTypes);
   fields.Text("embedding_tensor", manifest.embedding_tensor, {0, 1024});
@@ -162,13 +165,20 @@ void CheckConfig(FieldReader& reader, const ModelConfig& config) {
 
 void CheckGraphs(FieldReader& reader, const PackageManifest& manifest) {
   if (!reader.ok()) return;
-  const bool hybrid = manifest.mode == "hybrid";
-  if (!hybrid && manifest.mode != "kv") reader.Fail("graphs.mode", manifest.mode, "kv or hybrid");
+  const bool lookahead = manifest.mode == "lookahead";
+  const bool hybrid = manifest.mode == "hybrid" || lookahead;
+  if (!hybrid && manifest.mode != "kv") {
+    reader.Fail("graphs.mode", manifest.mode, "kv, hybrid or lookahead");
+  }
   if (hybrid != (manifest.prefill_ar_len != 0) || manifest.prefill_ar_len >= manifest.context_len) {
     reader.Fail("graphs.prefill_ar_len", std::to_string(manifest.prefill_ar_len),
                 hybrid ? fmt::format("1 to {} (context_len {})", manifest.context_len - 1,
                                      manifest.context_len)
                        : "0 in mode kv");
+  }
+  if (lookahead && (manifest.lookahead_ngram < 2 || manifest.lookahead_window == 0)) {
+    reader.Fail("graphs.lookahead_ngram", std::to_string(manifest.lookahead_ngram),
+                "at least 2, with a window of at least 1, in mode lookahead");
   }
   if (manifest.decode_ar_len >= manifest.context_len) {
     reader.Fail("graphs.decode_ar_len", std::to_string(manifest.decode_ar_len),

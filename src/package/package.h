@@ -65,10 +65,12 @@ struct PackageManifest {
 
   // The graphs.
   std::string io_profile = "spillway";
-  std::string mode;  // "kv" (decode only), "hybrid"
+  std::string mode;  // "kv" (decode only), "hybrid", "lookahead"
   uint32_t context_len = 0;
   uint32_t prefill_ar_len = 0;  // 0 in mode kv
   uint32_t decode_ar_len = 1;
+  // Mode lookahead: the n-gram length, window and cap that decode_ar_len was made for.
+  uint32_t lookahead_ngram = 0, lookahead_window = 0, lookahead_gcap = 0;
   std::string recipe;  // "16a8w"
   DType kv_dtype = DType::kU8;
   // Name of the constant [vocab, hidden], s8 per channel on axis 0, whose rows

@@ -50,8 +50,27 @@ TEST(CheckOptionsTest, EachWrongOptionIsNamedWithWhatIsAllowed) {
        {"AR length 32", "context length 16", "--context-len"}},
       {[](CompileOptions& o) { o.prefill_ar_len = 1; }, kInvalid, {"AR length 1 ", "at least 2"}},
       {[](CompileOptions& o) { o.kv_bits = 4; }, kInvalid, {"KV cache of 4 bits", "8 or 16"}},
+      {[](CompileOptions& o) { o.kv_bits = 8, o.recipe = "fp16"; }, kInvalid, {"8 bits", "fp16"}},
+      {[](CompileOptions& o) { o.htp.precision = Precision::kFp16; },
+       kInvalid,
+       {"precision is fp16", "--recipe fp16"}},
+      {[](CompileOptions& o) { o.recipe = "fp16", o.htp.soc = "SM7350"; },
+       StatusCode::kUnsupported,
+       {"16-bit floats", "SM7350"}},
+      {[](CompileOptions& o) {
+         o.mode = "lookahead", o.lookahead = {1, 4, 4};
+       },
+       kInvalid,
+       {"lookahead 1,4,4", "2 or more"}},
+      {[](CompileOptions& o) {
+         o.mode = "lookahead", o.lookahead = {4, 64, 64};
+       },
+       kInvalid,
+       {"384 tokens a call", "64"}},
       {[](CompileOptions& o) { o.calib_tokens = 15; }, kInvalid, {"15 calibration", "16"}},
-      {[](CompileOptions& o) { o.recipe = "8a4w"; }, kInvalid, {"recipe '8a4w'", "16a8w"}},
+      {[](CompileOptions& o) { o.recipe = "8a4w"; },
+       StatusCode::kNotFound,
+       {"recipe '8a4w'", "16a8w"}},
       {[](CompileOptions& o) { o.io_profile = "onnx"; }, kInvalid, {"'onnx'", "'executorch'"}},
       {[](CompileOptions& o) { o.htp.soc = "SM1"; },
        StatusCode::kNotFound,

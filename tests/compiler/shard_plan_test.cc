@@ -76,7 +76,7 @@ TEST(PlanShards, AutoIsTheSmallestNumberThatFits) {
   options.shard_limit_bytes = 30;
   EXPECT_EQ(PlanShards(Sizes({10, 10, 10}), options)->size(), 1U);
   EXPECT_EQ(PlanShards(Sizes({10, 10, 10, 10}), options)->size(), 2U);
-  EXPECT_EQ(PlanShards(Sizes({10, 10, 10, 10, 10, 10}, 0, 25), options)->size(), 4U);
+  EXPECT_EQ(PlanShards(Sizes({10, 10, 10, 10, 10, 10}, 0, 15), options)->size(), 3U);
 }
 
 TEST(PlanShards, AShardOverTheLimitIsAnErrorWithTheNumberThatFits) {

@@ -311,6 +311,7 @@ abi::Error GraphCreate(abi::Handle handle, const char* name, const abi::GraphCon
     ReadGraphConfig(*custom, context, graph.get());
   }
   if (const abi::Error error = Enter("graphCreate")) return error;
+  if (context->slc && std::getenv("FAKE_QNN_REJECT_SLC") != nullptr) return 6011;
   if (context->loaded) return 1100;
   for (const auto& other : context->graphs) {
     if (other->data.name == name) return 6003;
