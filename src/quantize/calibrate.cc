@@ -114,6 +114,19 @@ void IncludePrefix(const FloatPrefix& prefix, TensorRanges& ranges) {
   }
 }
 
+Status NotFinite(const std::string& tensor) {
+  return CorruptDataError(fmt::format(
+      "calibration: tensor {} has a value that is not finite; the model's weights are damaged or "
+      "its architecture is not what the file says",
+      tensor));
+}
+
+// What a tensor's range is chosen for.
+ActivationScheme SchemeOf(const Recipe& recipe, const std::string& tensor) {
+  if (tensor.ends_with(".cached")) return {recipe.kv, true};
+  return recipe.ActivationOf(tensor);
+}
+
 }  // namespace
 
 float RoundRangeUp(float limit) {
@@ -122,11 +135,6 @@ float RoundRangeUp(float limit) {
   const float fraction = std::frexp(limit, &exponent);  // 0.5..1, signed
   const float scaled = std::ldexp(fraction, kRangeBits);
   return std::ldexp(scaled < 0.0f ? std::floor(scaled) : std::ceil(scaled), exponent - kRangeBits);
-}
-
-void Range::Include(float value_min, float value_max) {
-  min = std::min(min, value_min);
-  max = std::max(max, value_max);
 }
 
 Result<TokenWindows> MakeCalibrationWindows(const Tokenizer& tokenizer,
@@ -165,27 +173,30 @@ Result<TokenWindows> MakeCalibrationWindows(const Tokenizer& tokenizer,
 }
 
 Result<TensorRanges> Calibrate(Decoder& decoder, const TokenWindows& windows,
-                               const FloatPrefix& prefix, ThreadPool* pool, Progress* progress) {
+                               const FloatPrefix& prefix, const Recipe& recipe, ThreadPool* pool,
+                               Progress* progress) {
   // Windows of one length share a graph.
   TokenWindows order;
   for (const auto& window : windows) order.push_back(AfterPrefix(window, prefix));
   std::stable_sort(order.begin(), order.end(),
                    [](const auto& a, const auto& b) { return a.size() > b.size(); });
 
-  TensorRanges ranges;
-  IncludePrefix(prefix, ranges);
+  std::map<std::string, std::unique_ptr<Observer>> observers;
   Status bad;
-  const host::TensorObserver observer = [&](const Op& op, const Tensor& tensor,
-                                            std::span<const std::byte> values) {
+  const host::TensorObserver observe = [&](const Op& op, const Tensor& tensor,
+                                           std::span<const std::byte> values) {
     if (KeepsEncoding(op.type)) return;
     Range seen;
-    if (!MinMax(values, seen) && bad.ok()) {
-      bad = CorruptDataError(fmt::format(
-          "calibration: tensor {} has a value that is not finite; the model's weights are damaged "
-          "or its architecture is not what the file says",
-          tensor.name));
+    if (!MinMax(values, seen)) {
+      if (bad.ok()) bad = NotFinite(tensor.name);
+      return;
     }
-    ranges[tensor.name].Include(seen.min, seen.max);
+    std::unique_ptr<Observer>& observer = observers[tensor.name];
+    if (observer == nullptr) {
+      observer = MakeObserver(recipe.ObserverOf(tensor.name), SchemeOf(recipe, tensor.name));
+    }
+    observer->Add({reinterpret_cast<const float*>(values.data()), values.size() / sizeof(float)},
+                  seen);
   };
 
   std::unique_ptr<WindowRunner> runner;
@@ -198,14 +209,22 @@ Result<TensorRanges> Calibrate(Decoder& decoder, const TokenWindows& windows,
       SPILLWAY_ASSIGN_OR_RETURN(
           runner, WindowRunner::Create(decoder, static_cast<uint32_t>(length), &prefix, pool));
     }
-    SPILLWAY_RETURN_IF_ERROR(runner->Run(order[i], observer).WithContext("calibration"));
+    SPILLWAY_RETURN_IF_ERROR(runner->Run(order[i], observe).WithContext("calibration"));
     SPILLWAY_RETURN_IF_ERROR(bad);
   }
   ReportProgress(progress, "calibrate", 1.0);
+  TensorRanges ranges;
+  for (const auto& [name, observer] : observers) ranges[name] = observer->Choose();
+  IncludePrefix(prefix, ranges);
   for (auto& [name, range] : ranges) {
     range = {RoundRangeUp(range.min), RoundRangeUp(range.max)};
   }
   return ranges;
+}
+
+Result<TensorRanges> Calibrate(Decoder& decoder, const TokenWindows& windows,
+                               const FloatPrefix& prefix, ThreadPool* pool, Progress* progress) {
+  return Calibrate(decoder, windows, prefix, Recipe{}, pool, progress);
 }
 
 }  // namespace spillway

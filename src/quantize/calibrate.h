@@ -15,15 +15,13 @@
 #include "decoder/decoder.h"
 #include "model/chat_template.h"
 #include "model/tokenizer.h"
+#include "quantize/observer.h"
 #include "quantize/prefix.h"
+#include "quantize/recipe.h"
 #include "spillway/status.h"
 
 namespace spillway {
 
-struct Range {
-  float min = 0.0f, max = 0.0f;
-  void Include(float value_min, float value_max);
-};
 // By tensor name. Tensors that copy another's integers are not in it.
 using TensorRanges = std::map<std::string, Range>;
 
@@ -48,10 +46,16 @@ Result<TokenWindows> MakeCalibrationWindows(const Tokenizer& tokenizer,
 inline constexpr int kRangeBits = 9;
 float RoundRangeUp(float limit);
 
-// Runs every window through the float graph (AR = window length, empty cache)
-// and takes the minimum and maximum of each tensor, rounded by RoundRangeUp. A value that is not
-// finite is kCorruptData and names the tensor. The windows follow `prefix` (may be empty), whose K
-// and V the caches' ranges hold, too; one that starts with the prefix's tokens gives them up.
+// Runs every window through the float graph (AR = window length, empty cache) and
+// gives each tensor the range that the recipe's observer for it chooses, rounded by
+// RoundRangeUp. A value that is not finite is kCorruptData and names the tensor. The
+// windows follow `prefix` (may be empty), whose K and V the caches' ranges hold, too;
+// one that starts with the prefix's tokens gives them up. Memory: the activations of
+// one window and at most 16 KB a tensor; weights are read a tile at a time.
+Result<TensorRanges> Calibrate(Decoder& decoder, const TokenWindows& windows,
+                               const FloatPrefix& prefix, const Recipe& recipe, ThreadPool* pool,
+                               Progress* progress);
+// With minimum and maximum for all.
 Result<TensorRanges> Calibrate(Decoder& decoder, const TokenWindows& windows,
                                const FloatPrefix& prefix, ThreadPool* pool, Progress* progress);
 
