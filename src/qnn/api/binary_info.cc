@@ -57,6 +57,9 @@ Status ReadGraphBlob(std::span<const std::byte> blob, BinaryGraph* graph) {
     } else if (*version == 2) {
       const auto record = RecordAt<abi::GraphBlobV2>(blob, offset);
       if (!record) return CutShort(graph->name, offset, blob.size());
+      memory.native_k_channels = record->native_k_channels;
+      memory.native_v_channels = record->native_v_channels;
+      memory.safe_to_share_io = record->is_safe_to_share_io != 0;
       memory.io_tensor_bytes = record->io_tensor_bytes;
       memory.op_data_bytes = record->op_data_bytes;
       memory.const_bytes = record->const_bytes;
@@ -142,6 +145,23 @@ Status ReadHwBlob(std::span<const std::byte> blob, BinaryInfo* info) {
   return OkStatus();
 }
 
+// Version 3 keeps what is said of the whole context in a record of its own.
+Status ReadContextBlob(std::span<const std::byte> blob, BinaryInfo* info) {
+  if (blob.empty()) return OkStatus();
+  const auto record = RecordAt<abi::ContextBlob>(blob, 0);
+  if (!record) {
+    return CorruptDataError(
+        fmt::format("the context's record of {} bytes does not fit into its blob of {} bytes",
+                    sizeof(abi::ContextBlob), blob.size()));
+  }
+  if (record->version != 1) {
+    return UnsupportedError(
+        fmt::format("a context record of version {}, known is 1", record->version));
+  }
+  info->dsp_arch = record->dsp_arch;
+  return OkStatus();
+}
+
 std::string TextOf(const char* text) { return text == nullptr ? "" : text; }
 
 Result<BinaryInfo> ReadOld(const abi::BinaryInfoV1& raw, BinaryInfo info) {
@@ -166,8 +186,7 @@ Result<BinaryInfo> ReadNew(const abi::BinaryInfoV3& raw, BinaryInfo info) {
   info.soc_model = raw.soc_model;
   info.context_blob_version = raw.context_blob_version;
   info.context_blob_bytes = raw.context_blob_size;
-  const auto context = RecordAt<abi::ContextBlob>(BlobSpan(raw.metadata, raw.metadata_size), 0);
-  if (context && context->version == 1) info.dsp_arch = context->dsp_arch;
+  SPILLWAY_RETURN_IF_ERROR(ReadContextBlob(BlobSpan(raw.metadata, raw.metadata_size), &info));
   SPILLWAY_RETURN_IF_ERROR(ReadGraphs(raw.graphs, raw.num_graphs, &info));
   return info;
 }

@@ -27,6 +27,9 @@ struct GraphMemory {
   uint32_t optimization_level = 0;
   bool dlbc = false;
   uint64_t hvx_threads = 0;  // 0: the default
+  // Of the vendor's own layout for KV caches, which our graphs do not use.
+  uint64_t native_k_channels = 0, native_v_channels = 0;
+  bool safe_to_share_io = false;  // inputs and outputs may lie in the same memory
   uint64_t io_tensor_bytes = 0;
   uint64_t op_data_bytes = 0;
   uint64_t const_bytes = 0;  // weights of this graph alone

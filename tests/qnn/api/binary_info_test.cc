@@ -126,6 +126,9 @@ TEST_F(RawInfo, VersionThreeHasBothRecordsOfAGraph) {
   EXPECT_EQ(graph->memory->optimization_level, 3U);
   EXPECT_TRUE(graph->memory->dlbc);
   EXPECT_EQ(graph->memory->hvx_threads, 4U);
+  EXPECT_EQ(graph->memory->native_k_channels, 256U);
+  EXPECT_EQ(graph->memory->native_v_channels, 64U);
+  EXPECT_FALSE(graph->memory->safe_to_share_io);
   EXPECT_EQ(graph->memory->io_tensor_bytes, 4194304U);
   EXPECT_EQ(graph->memory->op_data_bytes, 561920U);
   EXPECT_EQ(graph->memory->const_bytes, 25337856U);
@@ -160,6 +163,61 @@ TEST_F(RawInfo, UnknownVersionsNameFoundAndKnown) {
   info = Old(1);
   hw_blobs_[1].version = 5;
   EXPECT_THAT(ReadBinaryInfo(info).status().message(), HasSubstr("version 5, known is 1"));
+}
+
+// The graph's description has a version of its own.
+TEST_F(RawInfo, GraphVersionsMixWithInfoVersions) {
+  abi::BinaryInfo info = New();
+  for (abi::GraphInfo& graph : graphs_) graph.version = 1;
+  Result<BinaryInfo> read = ReadBinaryInfo(info);
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_FALSE(read->graphs[1].memory.has_value());  // no blob before version 3
+  EXPECT_EQ(read->spill_fill_bytes, 0U);
+  EXPECT_EQ(read->graphs[1].outputs[0].name, "x");
+  graphs_[0].version = 2;
+  graphs_[0].v2.num_updateable = 1;
+  graphs_[0].v2.updateable = &tensor_;
+  graphs_[1].version = 3;
+  read = ReadBinaryInfo(info);
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(read->graphs[0].inputs.size(), 1U);
+  EXPECT_EQ(read->spill_fill_bytes, 50528256U);
+  // An old description of new graphs: both say the spill-fill size, the larger counts.
+  info = Old(2);
+  blob_v1_ = {1, 50528256, 8388608, 3, 0, 0};
+  std::memcpy(blob_, &blob_v1_, sizeof(blob_v1_));
+  graphs_[0].version = 3;
+  graphs_[0].v3.blob = blob_;
+  graphs_[0].v3.blob_size = sizeof(blob_v1_);
+  read = ReadBinaryInfo(info);
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(read->spill_fill_bytes, 50528256U);
+  EXPECT_EQ(read->graphs[0].memory->vtcm_bytes, 8388608U);
+}
+
+TEST_F(RawInfo, LargestSpillFillOfManyGraphs) {
+  abi::BinaryInfo info = Old(1);
+  abi::HwBlob blobs[3] = {{1, 0, 5}, {1, 7, 9000}, {1, 1, 8}};  // 7: no such graph
+  info.v1.hw_blob = blobs;
+  info.v1.hw_blob_size = sizeof(blobs);
+  const Result<BinaryInfo> read = ReadBinaryInfo(info);
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(read->spill_fill_bytes, 9000U);
+  EXPECT_EQ(read->graphs[0].memory->spill_fill_bytes, 5U);
+  EXPECT_EQ(read->graphs[1].memory->spill_fill_bytes, 8U);
+}
+
+TEST_F(RawInfo, ContextRecord) {
+  abi::BinaryInfo info = New();
+  context_.version = 2;
+  Status status = ReadBinaryInfo(info).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_THAT(status.message(), HasSubstr("version 2, known is 1"));
+  context_.version = 1;
+  info.v3.metadata_size = 7;
+  EXPECT_EQ(ReadBinaryInfo(info).status().code(), StatusCode::kCorruptData);
+  info.v3.metadata = nullptr;
+  EXPECT_EQ(ReadBinaryInfo(info)->dsp_arch, 0U);  // not said
 }
 
 TEST_F(RawInfo, RecordsThatDoNotFitAreDamage) {

@@ -22,6 +22,29 @@ TEST(Errors, EveryNumberOfTheTableIsFound) {
   EXPECT_EQ(FindError(99999), nullptr);
 }
 
+// Every number of the vendor's interface has words and says what to do.
+TEST(Errors, EveryNumberHasWordsAndAdvice) {
+  struct Range {
+    uint32_t first, last;
+  };
+  constexpr Range kRanges[] = {
+      {1002, 1011},   {3000, 3002},   {3100, 3101},   {4002, 4012},   {5000, 5014},  {6000, 6007},
+      {6020, 6025},   {6030, 6039},   {7000, 7007},   {8000, 8005},   {9000, 9005},  {10000, 10001},
+      {11002, 11004}, {12000, 12002}, {13000, 13006}, {14000, 14003}, {30000, 30002}};
+  std::vector<uint32_t> codes = {1000, 1100, 2000, 3110, 3200, 4000, 15000, 30010, 60000};
+  for (const Range& range : kRanges) {
+    for (uint32_t code = range.first; code <= range.last; ++code) codes.push_back(code);
+  }
+  for (const uint32_t code : codes) {
+    const ErrorInfo* info = FindError(code);
+    ASSERT_NE(info, nullptr) << code;
+    EXPECT_EQ(info->code, code);
+    EXPECT_FALSE(info->words.empty()) << code;
+    EXPECT_FALSE(info->advice.empty()) << code;
+    EXPECT_NE(info->advice.back(), '.') << code;  // VendorFailure puts it
+  }
+}
+
 TEST(Errors, SaysNumberInBothBasesAndWords) {
   EXPECT_EQ(DescribeError(1002), "error 1002 (0x3ea), out of memory, or graph preparation failed");
   EXPECT_EQ(DescribeError(5555), "error 5555 (0x15b3), an unknown context error");

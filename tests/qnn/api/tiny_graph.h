@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -97,6 +98,17 @@ inline Status BuildTinyConv(const TinyConv& conv, qnn::Graph* graph) {
       const qnn::TensorId y,
       graph->AddTensor(conv.Activation("y", qnn::TensorRole::kAppRead, conv.n, conv.y_scale)));
   return graph->AddNode(ConvOp("conv", x, w, y));
+}
+
+// The calls in a record of the fake library, without their configurations: "backendCreate
+// deviceCreate ".
+inline std::string CallsOf(const std::string& record) {
+  std::string calls;
+  std::istringstream lines(record);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("call ")) calls += line.substr(5) + " ";
+  }
+  return calls;
 }
 
 // Runs a graph of one input and one output.
