@@ -121,8 +121,11 @@ void CompileCommand::AddQuantisationOptions(CLI::App& app) {
                  "Bits of the KV cache's values: 8 or 16; default: as the recipe says")
       ->check(CLI::IsMember({8, 16}))
       ->group(group);
-  app.add_option("--calib-text", options_.calib_text_path,
-                 "Text to calibrate with, like what the model will see; default: a built-in one")
+  app.add_option("--calib,--calib-text", options_.calib_paths,
+                 "Files to calibrate with, like what the model will see: text, or conversations\n"
+                 "(*.json, *.jsonl with messages); several are used in turn; default: a built-in "
+                 "text")
+      ->take_all()
       ->group(group);
   app.add_option("--calib-tokens", options_.calib_tokens, "At most so many tokens of it")
       ->capture_default_str()

@@ -20,6 +20,7 @@ constexpr char kExamples[] =
     "Examples:\n"
     "  spillway inspect model.gguf --tensors\n"
     "  spillway inspect pkg/ --graphs\n"
+    "  spillway inspect pkg/ --encodings\n"
     "  spillway inspect pkg/context_0.bin --json\n"
     "  spillway inspect pkg/shard_0.spec\n"
     "Every command also takes --verbose, --log-level, --quiet and --json.\n";
@@ -48,13 +49,21 @@ InspectCommand::InspectCommand(CLI::App& program) {
       ->required();
   app.add_flag("--tensors", options_.tensors, "List every tensor");
   app.add_flag("--graphs", options_.graphs, "List the inputs and outputs of every graph");
+  app.add_flag("--encodings", options_.encodings,
+               "Show the type and encoding of every tensor of a package");
   app.add_option("--qnn-lib-dir", options_.qnn_lib_dir,
                  "Folder of libQnnSystem.so; default: $SPILLWAY_QNN_LIB_DIR, then .deps/");
   app.footer(kExamples);
 }
 
 Status InspectCommand::Run(Console& console) {
-  if (IsDirectory(options_.path)) return InspectPackage(options_, console);
+  if (IsDirectory(options_.path)) {
+    return options_.encodings ? InspectEncodings(options_, console)
+                              : InspectPackage(options_, console);
+  }
+  if (options_.encodings) {
+    return InvalidArgumentError(options_.path + ": --encodings shows a package; this is a file");
+  }
   if (!FileExists(options_.path)) {
     return NotFoundError(options_.path + ": there is no such file or folder");
   }

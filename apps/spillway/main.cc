@@ -122,6 +122,7 @@ int Main(int argc, char** argv) {
   commands["eval"] = AddEvalCommand(program);
   commands["verify"] = AddVerifyCommand(program);
   commands["socs"] = AddSocsCommand(program);
+  commands["recipes"] = AddRecipesCommand(program);
   commands["cache"] = AddCacheCommand(program);
 
   try {

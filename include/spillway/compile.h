@@ -45,7 +45,9 @@ struct CompileOptions {
 
   std::string recipe = "16a8w";
   uint32_t kv_bits = 0;          // 8 or 16; 0: what the recipe says
-  std::string calib_text_path;   // empty: the built-in text
+  // Files to calibrate with, like what the model will see: text, or conversations
+  // (*.json, *.jsonl: messages with "role" and "content"). Empty: the built-in text.
+  std::vector<std::string> calib_paths;
   uint32_t calib_tokens = 1024;  // at most so many
 
   // The leading tokens whose keys and values are computed in float and kept in the

@@ -158,20 +158,23 @@ class Compilation {
             parsed.status().message());
       }
     }
-    std::string text(DefaultCalibrationText());
-    if (!options_.calib_text_path.empty()) {
-      SPILLWAY_ASSIGN_OR_RETURN(text, ReadFile(options_.calib_text_path));
+    progress_.Update("read the calibration data", -1.0);
+    std::vector<CalibrationSource> sources;
+    for (const std::string& path : options_.calib_paths) {
+      SPILLWAY_ASSIGN_OR_RETURN(sources.emplace_back(), ReadCalibrationFile(path));
     }
+    if (sources.empty()) sources.push_back({"", std::string(DefaultCalibrationText()), {}});
     // Longer windows cost more time and memory and show nothing new: rotation by the
     // position keeps magnitudes. So the encodings do not depend on the context.
     constexpr uint32_t kMaxWindow = 128;
     const uint32_t window = std::min(options_.context_len, kMaxWindow);
     SPILLWAY_ASSIGN_OR_RETURN(const TokenWindows windows,
-                              MakeCalibrationWindows(*tokenizer, chat_template.get(), text, window,
-                                                     options_.calib_tokens));
+                              MakeCalibrationWindows(*tokenizer, chat_template.get(), sources,
+                                                     window, options_.calib_tokens));
     const bool chat_first = chat_template != nullptr;
     SPILLWAY_RETURN_IF_ERROR(ChoosePrefix(decoder, data, windows[0], chat_first, pool));
-    return Calibrate(decoder, windows, prefix_, pool, &progress_);
+    if (checked_.recipe.is_float()) return TensorRanges();
+    return Calibrate(decoder, windows, prefix_, checked_.recipe, pool, &progress_);
   }
 
   // `window` is the first of calibration; when `chat_first`, it is a conversation.
@@ -227,15 +230,17 @@ class Compilation {
   // What no graph uses: an untied embedding, the prefix's keys and values.
   Status QuantizeExtra(Decoder& decoder, GraphQuantizer& quantizer, std::vector<Tensor>& extra) {
     const ModelConfig& config = decoder.model().config();
-    const std::string name = config.tied_embeddings ? kHeadWeightName : kEmbeddingWeightName;
+    const bool shared = checked_.recipe.SharesEmbedding(config.tied_embeddings);
+    const std::string name = shared ? kHeadWeightName : kEmbeddingWeightName;
     Tensor embedding = quantizer.QuantizeEmbedding(name, decoder.EmbeddingData(), config.vocab_size,
                                                    config.hidden_dim);
-    if (!config.tied_embeddings) extra.push_back(std::move(embedding));
+    if (!shared) extra.push_back(std::move(embedding));
     SPILLWAY_ASSIGN_OR_RETURN(std::vector<Tensor> prefix,
                               quantizer.QuantizePrefix(prefix_, config));
     std::move(prefix.begin(), prefix.end(), std::back_inserter(extra));
     manifest_.embedding_tensor = name;
     manifest_.recipe = checked_.recipe.name;
+    manifest_.recipe_json = checked_.recipe.ToJson();
     manifest_.kv_dtype = checked_.recipe.kv;
     return OkStatus();
   }

@@ -88,6 +88,7 @@ void DescribeGraphs(Fields& fields, PackageManifest& manifest) {
   fields.OptionalNumber("lookahead_window", manifest.lookahead_window, {0, kMaxContext});
   fields.OptionalNumber("lookahead_gcap", manifest.lookahead_gcap, {0, kMaxContext});
   fields.Text("recipe", manifest.recipe, {1, 256});
+  fields.JsonText("recipe_json", manifest.recipe_json);
   fields.Choice("kv_dtype", manifest.kv_dtype, kKvTypes);
   fields.Text("embedding_tensor", manifest.embedding_tensor, {0, 1024});
   fields.Numbers("prefix_tokens", manifest.prefix_tokens, {0, std::numeric_limits<uint32_t>::max()},

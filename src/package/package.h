@@ -71,7 +71,8 @@ struct PackageManifest {
   uint32_t decode_ar_len = 1;
   // Mode lookahead: the n-gram length, window and cap that decode_ar_len was made for.
   uint32_t lookahead_ngram = 0, lookahead_window = 0, lookahead_gcap = 0;
-  std::string recipe;  // "16a8w"
+  std::string recipe;       // "16a8w"
+  std::string recipe_json;  // the whole of it: one JSON object, as quantize writes it
   DType kv_dtype = DType::kU8;
   // Name of the constant [vocab, hidden], s8 per channel on axis 0, whose rows
   // are the token embeddings (the output head's weight when tied).

@@ -13,68 +13,6 @@
 namespace spillway {
 namespace {
 
-constexpr size_t kMinTokens = 16;
-
-std::vector<std::string> Paragraphs(std::string_view text) {
-  std::vector<std::string> paragraphs;
-  size_t begin = 0;
-  while (begin < text.size()) {
-    size_t end = text.find("\n\n", begin);
-    if (end == std::string_view::npos) end = text.size();
-    if (end > begin) paragraphs.emplace_back(text.substr(begin, end - begin));
-    begin = end + 2;
-  }
-  return paragraphs;
-}
-
-// Conversations of two paragraphs each: what the user says and the answer.
-Result<TokenWindows> ChatWindows(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
-                                 std::string_view text, uint32_t window) {
-  const std::vector<std::string> paragraphs = Paragraphs(text);
-  const auto token_text = [&](const std::optional<uint32_t>& id) {
-    return id ? tokenizer.TokenBytes(*id, true) : std::string();
-  };
-  const std::string bos = token_text(tokenizer.data().bos_id);
-  const std::string eos = token_text(tokenizer.data().eos_id);
-  TokenWindows windows;
-  for (size_t i = 0; i + 1 < paragraphs.size(); i += 2) {
-    const std::vector<ChatMessage> messages = {{"user", paragraphs[i]},
-                                               {"assistant", paragraphs[i + 1]}};
-    SPILLWAY_ASSIGN_OR_RETURN(const std::vector<PromptPiece> pieces,
-                              chat_template.Render(messages, false, bos, eos));
-    std::vector<uint32_t> ids = EncodePrompt(tokenizer, pieces);
-    if (ids.size() > window) ids.resize(window);
-    windows.push_back(std::move(ids));
-  }
-  return windows;
-}
-
-// Windows of consecutive paragraphs. Each starts where a paragraph does, as
-// prompts do (a window that starts in the middle of a sentence can show massive
-// activations that no prompt has): what a full window leaves of a paragraph is
-// dropped unless it fills a window itself. A last window of fewer than `shortest`
-// tokens is left out.
-TokenWindows TextWindows(const Tokenizer& tokenizer, std::string_view text, uint32_t window,
-                         size_t shortest) {
-  TokenWindows windows;
-  std::vector<uint32_t> current;
-  for (const std::string& paragraph : Paragraphs(text)) {
-    const std::vector<uint32_t> ids = tokenizer.Encode(paragraph + "\n\n", false);
-    for (size_t begin = 0; begin < ids.size();) {
-      const size_t count = std::min<size_t>(window - current.size(), ids.size() - begin);
-      const auto first = ids.begin() + static_cast<std::ptrdiff_t>(begin);
-      current.insert(current.end(), first, first + static_cast<std::ptrdiff_t>(count));
-      begin += count;
-      if (current.size() < window) break;
-      windows.push_back(std::move(current));
-      current.clear();
-      if (ids.size() - begin < window) break;
-    }
-  }
-  if (current.size() >= shortest) windows.push_back(std::move(current));
-  return windows;
-}
-
 // Minimum and maximum of f32 values; false when one is not finite.
 bool MinMax(std::span<const std::byte> bytes, Range& range) {
   const size_t count = bytes.size() / sizeof(float);
@@ -135,41 +73,6 @@ float RoundRangeUp(float limit) {
   const float fraction = std::frexp(limit, &exponent);  // 0.5..1, signed
   const float scaled = std::ldexp(fraction, kRangeBits);
   return std::ldexp(scaled < 0.0f ? std::floor(scaled) : std::ceil(scaled), exponent - kRangeBits);
-}
-
-Result<TokenWindows> MakeCalibrationWindows(const Tokenizer& tokenizer,
-                                            const ChatTemplate* chat_template,
-                                            std::string_view text, uint32_t window,
-                                            uint32_t token_limit) {
-  if (window == 0 || token_limit == 0) {
-    return InvalidArgumentError(fmt::format(
-        "calibration windows of {} tokens, {} in all; expected at least 1", window, token_limit));
-  }
-  const size_t tokens = tokenizer.Encode(text, false).size();
-  if (tokens < kMinTokens) {
-    return InvalidArgumentError(
-        fmt::format("the calibration text has {} tokens; expected at least {}; give a longer text",
-                    tokens, kMinTokens));
-  }
-  const size_t shortest = std::min<size_t>(kMinTokens, window);
-  const TokenWindows plain = TextWindows(tokenizer, text, window, shortest);
-  TokenWindows chat;
-  if (chat_template != nullptr) {
-    SPILLWAY_ASSIGN_OR_RETURN(chat, ChatWindows(tokenizer, *chat_template, text, window));
-  }
-  TokenWindows windows;
-  size_t left = token_limit;
-  const auto take = [&](const std::vector<uint32_t>& from) {
-    const size_t count = std::min(from.size(), left);
-    if (count < shortest && !windows.empty()) return;
-    windows.emplace_back(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(count));
-    left -= count;
-  };
-  for (size_t i = 0; i < std::max(plain.size(), chat.size()) && left > 0; ++i) {
-    if (i < chat.size()) take(chat[i]);
-    if (i < plain.size() && left > 0) take(plain[i]);
-  }
-  return windows;
 }
 
 Result<TensorRanges> Calibrate(Decoder& decoder, const TokenWindows& windows,

@@ -7,14 +7,11 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "decoder/decoder.h"
-#include "model/chat_template.h"
-#include "model/tokenizer.h"
+#include "quantize/calibration_data.h"
 #include "quantize/observer.h"
 #include "quantize/prefix.h"
 #include "quantize/recipe.h"
@@ -24,22 +21,6 @@ namespace spillway {
 
 // By tensor name. Tensors that copy another's integers are not in it.
 using TensorRanges = std::map<std::string, Range>;
-
-// Windows of tokens, each the start of a sequence of its own.
-using TokenWindows = std::vector<std::vector<uint32_t>>;
-
-// The text that calibration uses unless the user gives another. Our own.
-std::string_view DefaultCalibrationText();
-
-// Cuts `text` into windows of at most `window` tokens, at most `token_limit` in
-// all. Windows alternate between plain text and, when the model has a chat
-// template, a conversation made of the text's paragraphs, so that special tokens
-// and the first-token behaviour are seen both ways. Deterministic.
-// kInvalidArgument when the text has fewer than 16 tokens.
-Result<TokenWindows> MakeCalibrationWindows(const Tokenizer& tokenizer,
-                                            const ChatTemplate* chat_template,
-                                            std::string_view text, uint32_t window,
-                                            uint32_t token_limit);
 
 // Away from zero to kRangeBits significant bits. Float sums differ in their last
 // bits from processor to processor; ranges, and so packages, should not.

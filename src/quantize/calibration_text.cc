@@ -1,4 +1,4 @@
-#include "quantize/calibrate.h"
+#include "quantize/calibration_data.h"
 
 namespace spillway {
 

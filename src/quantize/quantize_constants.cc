@@ -111,11 +111,34 @@ const QuantizedMatrix& GraphQuantizer::Matrix(const DataPtr& data, uint32_t rows
   return matrices_.emplace(key, std::move(cached)).first->second.matrix;
 }
 
+void GraphQuantizer::UseMatrices(std::map<std::string, QuantizedMatrix> matrices) {
+  for (auto& [name, matrix] : matrices) given_[name].matrix = std::move(matrix);
+}
+
 void GraphQuantizer::ReleaseMatrices() {
   std::erase_if(matrices_, [](const auto& entry) { return !entry.second.keep; });
+  for (auto& [name, given] : given_) {
+    if (!given.used || name == kHeadWeightName) continue;
+    given.matrix = {};
+    given.released = true;
+  }
+}
+
+Status GraphQuantizer::SetGivenMatrix(Tensor& tensor) {
+  GivenMatrix& given = given_.at(tensor.name);
+  if (given.released) {
+    return InternalError(fmt::format("the matrix of {} was released", tensor.name));
+  }
+  SPILLWAY_RETURN_IF_ERROR(CheckFinite(tensor.name, given.matrix));
+  given.used = true;
+  tensor.dtype = DType::kS8;
+  tensor.data = given.matrix.data;
+  tensor.encoding = given.matrix.encoding;
+  return OkStatus();
 }
 
 Status GraphQuantizer::SetMatrix(const WeightScheme& scheme, bool keep, Tensor& tensor) {
+  if (given_.contains(tensor.name)) return SetGivenMatrix(tensor);
   const QuantizedMatrix& matrix =
       Matrix(tensor.data, tensor.shape[0], tensor.shape[1], scheme, keep);
   SPILLWAY_RETURN_IF_ERROR(CheckFinite(tensor.name, matrix));
@@ -128,7 +151,9 @@ Status GraphQuantizer::SetMatrix(const WeightScheme& scheme, bool keep, Tensor& 
 Tensor GraphQuantizer::QuantizeEmbedding(const std::string& name, const DataPtr& data,
                                          uint32_t rows, uint32_t cols) {
   const WeightScheme& scheme = recipe_.embedding;
-  const QuantizedMatrix& matrix = Matrix(data, rows, cols, scheme, true);
+  const auto given = given_.find(name);
+  const QuantizedMatrix& matrix =
+      given != given_.end() ? given->second.matrix : Matrix(data, rows, cols, scheme, true);
   if (bad_.ok()) bad_ = CheckFinite(name, matrix);
   ranges_[kHiddenInputName] = {matrix.min, matrix.max};
   Tensor tensor;

@@ -49,9 +49,15 @@ class GraphQuantizer {
   // "prefix.k.<layer>" (all layers), then "prefix.v.<layer>".
   Result<std::vector<Tensor>> QuantizePrefix(const FloatPrefix& prefix, const ModelConfig& config);
 
+  // Matrices that were quantised before, by the name of the constant
+  // ("layers.0.q.weight"): Quantize() takes them as they are instead of rounding by
+  // the recipe's scheme, and QuantizeEmbedding() one of its name. Call it before both.
+  void UseMatrices(std::map<std::string, QuantizedMatrix> matrices);
+
   // Forgets the quantised matrices of Linear operations, except the head's and the
   // embedding's, so that those of a finished shard are freed with its graphs.
-  // Another graph that needs one quantises it again, to the same values.
+  // Another graph that needs one quantises it again, to the same values; one of
+  // UseMatrices() is then kInternal.
   void ReleaseMatrices();
 
   const TensorRanges& ranges() const { return ranges_; }
@@ -66,6 +72,7 @@ class GraphQuantizer {
                                 const WeightScheme& scheme, bool keep);
   // Replaces type, encoding and data of a float constant.
   Status SetMatrix(const WeightScheme& scheme, bool keep, Tensor& tensor);
+  Status SetGivenMatrix(Tensor& tensor);
   void SetVector(const ActivationScheme& scheme, Tensor& tensor);
   Status SetBias(const Tensor& x, const Tensor& weight, Tensor& bias);
   Result<Range> RangeOf(const std::string& name) const;
@@ -91,6 +98,11 @@ class GraphQuantizer {
   Status bad_;  // what is wrong with the embedding; Quantize() returns it
   std::map<MatrixKey, CachedMatrix> matrices_;
   std::map<std::pair<DataPtr, DType>, QuantizedVector> vectors_;
+  struct GivenMatrix {
+    QuantizedMatrix matrix;
+    bool used = false, released = false;
+  };
+  std::map<std::string, GivenMatrix> given_;
 };
 
 // The mask: 65535 = may look (0), 0 = hidden (-255).

@@ -77,6 +77,8 @@ struct Recipe {
   ActivationScheme ActivationOf(std::string_view operation) const;
   ObserverSpec ObserverOf(std::string_view tensor) const;
   WeightScheme WeightOf(std::string_view operation) const;
+  // Whether a model whose head is its embedding (`tied`) stores one matrix for both.
+  bool SharesEmbedding(bool tied) const { return tied && embedding == WeightOf("head"); }
 
   // One JSON object, every field, the same text for the same recipe.
   std::string ToJson() const;

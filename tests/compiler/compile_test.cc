@@ -115,10 +115,10 @@ TEST_F(CompileTest, ProgressNamesTheStages) {
 }
 
 TEST_F(CompileTest, CalibrationTextFromAFile) {
-  options_.calib_text_path = folder_.File("missing.txt");
+  options_.calib_paths = {folder_.File("missing.txt")};
   EXPECT_EQ(CompileError().code(), StatusCode::kNotFound);
-  options_.calib_text_path = folder_.File("text.txt");
-  std::ofstream(options_.calib_text_path) << std::string(400, 'a');
+  options_.calib_paths = {folder_.File("text.txt")};
+  std::ofstream(options_.calib_paths[0]) << std::string(400, 'a');
   EXPECT_TRUE(CompileAndOpen());
 }
 

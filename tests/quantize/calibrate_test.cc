@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <limits>
+#include <tuple>
 
 #include "host/executor.h"
 #include "kvcache/kv_cache.h"
@@ -129,6 +131,84 @@ TEST_F(WindowsTest, TooShortATextIsAnError) {
   }
   EXPECT_FALSE(MakeCalibrationWindows(*tokenizer_, nullptr, DefaultCalibrationText(), 0, 99).ok());
   EXPECT_FALSE(MakeCalibrationWindows(*tokenizer_, nullptr, DefaultCalibrationText(), 64, 0).ok());
+}
+
+TEST_F(WindowsTest, SourcesTakeTurns) {
+  CalibrationSource text{"", std::string(400, 'q'), {}};
+  CalibrationSource chat;
+  for (const char* content : {"first first first first", "second second second", "third third"}) {
+    chat.conversations.push_back({{"system", "be brief"}, {"user", content}});
+  }
+  const auto make = [&](uint32_t limit) {
+    const Result<TokenWindows> windows = MakeCalibrationWindows(
+        *tokenizer_, chat_.get(), std::vector<CalibrationSource>{text, chat}, 40, limit);
+    EXPECT_TRUE(windows.ok()) << windows.status().ToString();
+    return windows.ok() ? *windows : TokenWindows();
+  };
+  const TokenWindows windows = make(100000);
+  const auto rendered = [&](size_t i) {
+    const auto pieces = chat_->Render(chat.conversations[i], false, "", "");
+    EXPECT_TRUE(pieces.ok());
+    std::vector<uint32_t> ids = EncodePrompt(*tokenizer_, *pieces);
+    EXPECT_EQ(ids[0], 1u) << "special tokens are included";
+    if (ids.size() > 40) ids.resize(40);
+    return ids;
+  };
+  ASSERT_GE(windows.size(), 6u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(windows[2 * i + 1], rendered(i));
+  EXPECT_EQ(windows[0].size(), 40u);
+  EXPECT_EQ(Total(make(90)), 80u + (90 - 80 >= 16 ? 10u : 0u)) << "a rest below 16 is left out";
+  EXPECT_EQ(make(90), make(90));
+  const Result<TokenWindows> none =
+      MakeCalibrationWindows(*tokenizer_, nullptr, std::vector<CalibrationSource>{chat}, 40, 100);
+  ASSERT_FALSE(none.ok());
+  EXPECT_THAT(none.status().message(), HasSubstr("chat template"));
+}
+
+TEST(CalibrationFileTest, TextAndConversations) {
+  test::TempFolder folder;
+  const auto read = [&](const std::string& name, std::string_view content) {
+    std::ofstream(folder.File(name)) << content;
+    return ReadCalibrationFile(folder.File(name));
+  };
+  const Result<CalibrationSource> text = read("a.txt", "[plain] text");
+  ASSERT_TRUE(text.ok());
+  EXPECT_EQ(text->text, "[plain] text");
+  EXPECT_TRUE(text->conversations.empty());
+  constexpr std::string_view kOne =
+      R"([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}])";
+  const std::string object = "{\"id\": 7, \"messages\": " + std::string(kOne) + "}";
+  for (const auto& [name, content, count] : std::vector<std::tuple<std::string, std::string, int>>{
+           {"list.json", std::string(kOne), 1},
+           {"object.json", object, 1},
+           {"lists.json", "[" + std::string(kOne) + "," + std::string(kOne) + "]", 2},
+           {"objects.json", "[" + object + "," + object + "]", 2},
+           {"lines.jsonl", object + "\n\n" + std::string(kOne) + "\r\n" + object, 3}}) {
+    const Result<CalibrationSource> source = read(name, content);
+    ASSERT_TRUE(source.ok()) << source.status().ToString();
+    ASSERT_EQ(source->conversations.size(), static_cast<size_t>(count)) << name;
+    for (const auto& conversation : source->conversations) {
+      ASSERT_EQ(conversation.size(), 2u);
+      EXPECT_EQ(conversation[1].role, "assistant");
+      EXPECT_EQ(conversation[1].content, "yes");
+    }
+  }
+  for (const auto& [name, content, message] :
+       std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"bad.json", "{", "bad.json: found no JSON"},
+           {"number.json", "7", "found a number without messages"},
+           {"empty.json", "[]", "without messages"},
+           {"role.json", R"([{"role": "user"}])", "message 1: found a object without a string"},
+           {"parts.json", R"([{"role": "user", "content": []}])", "without a string content"},
+           {"line.jsonl", object + "\n{", "line 2: found no JSON"},
+           {"deep.json", std::string(100000, '['), "found no JSON"},
+           {"blank.jsonl", " \n", "no conversation"}}) {
+    const Result<CalibrationSource> source = read(name, content);
+    ASSERT_FALSE(source.ok()) << name;
+    EXPECT_EQ(source.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(source.status().message(), HasSubstr(message)) << name;
+  }
+  EXPECT_EQ(ReadCalibrationFile(folder.File("missing.txt")).status().code(), StatusCode::kNotFound);
 }
 
 TEST_F(WindowsTest, TheBuiltInTextIsEnoughForTheDefault) {

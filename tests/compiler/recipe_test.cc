@@ -1,0 +1,94 @@
+// Packages of every recipe, and that a package follows from recipe and data alone.
+#include "quantize/recipe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tests/compiler/tiny_compile.h"
+
+namespace spillway {
+namespace {
+
+class RecipePackageTest : public test::TinyCompileTest,
+                          public ::testing::WithParamInterface<std::string> {
+ protected:
+  // Every file but those that may differ, by name.
+  std::map<std::string, std::string> Files() const {
+    std::map<std::string, std::string> files;
+    for (const std::string& name : ListFolder(options_.output_path).value()) {
+      if (name == "report.json" || name.starts_with("context_")) continue;
+      files[name] = ReadFile(JoinPath(options_.output_path, name)).value();
+    }
+    return files;
+  }
+};
+
+TEST_P(RecipePackageTest, HoldsItsRecipe) {
+  options_.recipe = GetParam();
+  const auto package = CompileAndOpen();
+  ASSERT_NE(package, nullptr);
+  EXPECT_EQ(package->manifest().recipe, GetParam());
+  const Result<Recipe> stored = Recipe::FromJson(package->manifest().recipe_json, "manifest");
+  ASSERT_TRUE(stored.ok()) << stored.status().ToString();
+  EXPECT_EQ(*stored, *FindRecipe(GetParam()));
+  EXPECT_EQ(package->manifest().kv_dtype, stored->kv);
+}
+
+TEST_P(RecipePackageTest, TheSameBytesEveryTime) {
+  options_.recipe = GetParam();
+  ASSERT_NE(CompileAndOpen(), nullptr);
+  const auto first = Files();
+  EXPECT_THAT(first, ::testing::Contains(::testing::Key("manifest.json")));
+  for (const uint32_t threads : {2u, 1u}) {
+    options_.threads = threads;
+    ASSERT_NE(CompileAndOpen(), nullptr);
+    const auto again = Files();
+    ASSERT_EQ(again.size(), first.size());
+    for (const auto& [name, bytes] : first) {
+      EXPECT_TRUE(again.at(name) == bytes) << name << " differs with " << threads << " threads";
+    }
+  }
+}
+
+std::vector<std::string> Names() {
+  std::vector<std::string> names;
+  for (const Recipe& recipe : BuiltInRecipes()) names.push_back(recipe.name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, RecipePackageTest, ::testing::ValuesIn(Names()),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+class RecipeFileTest : public test::TinyCompileTest {};
+
+TEST_F(RecipeFileTest, ARecipeOfTheUsers) {
+  options_.recipe = folder_.File("mine.json");
+  std::ofstream(options_.recipe)
+      << R"({"name": "mine", "activations": {"observer": {"type": "mse"}},
+             "head": {"bits": 4}, "weights": {"rules": [{"match": "*.down", "bits": 4}]}})";
+  options_.calib_paths = {folder_.File("a.txt"), folder_.File("b.json")};
+  std::ofstream(options_.calib_paths[0]) << std::string(400, 'a');
+  std::ofstream(options_.calib_paths[1])
+      << R"([{"role": "user", "content": "What is a lock?"}, {"role": "assistant", "content": "A chamber."}])";
+  const auto package = CompileAndOpen();
+  ASSERT_NE(package, nullptr);
+  EXPECT_EQ(package->manifest().recipe, "mine");
+  // Head and embedding differ, so the tied model stores both.
+  EXPECT_EQ(package->manifest().embedding_tensor, "embedding.weight");
+  EXPECT_EQ(package->embedding().encoding.bits, 8);
+  std::ofstream(options_.recipe) << R"({"name": "mine", "wieghts": {}})";
+  EXPECT_THAT(CompileError().message(),
+              ::testing::AllOf(::testing::HasSubstr("mine.json"), ::testing::HasSubstr("wieghts")));
+}
+
+}  // namespace
+}  // namespace spillway
