@@ -104,6 +104,11 @@ class Compilation {
     return OkStatus();
   }
 
+  // For one context at a time; 0 when the vendor is not asked.
+  uint64_t VendorMemory() const {
+    return report_.htp_left_out.empty() ? AvailableMemoryBytes() : 0;
+  }
+
   Status MakeGraphs(PackageWriter& writer) {
     SPILLWAY_ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, Model::Open(options_.model_path));
     SPILLWAY_RETURN_IF_ERROR(CheckAgainstModel(options_, *model));
@@ -112,7 +117,8 @@ class Compilation {
     DescribeModel(*model);
 
     const ContextSizes sizes = EstimateContextSizes(*model, options_, checked_.recipe);
-    SPILLWAY_ASSIGN_OR_RETURN(const std::vector<LayerRange> shards, PlanShards(sizes, options_));
+    SPILLWAY_ASSIGN_OR_RETURN(const std::vector<LayerRange> shards,
+                              PlanShards(sizes, options_, VendorMemory()));
 
     ThreadPool pool(options_.threads);
     Decoder decoder(model);

@@ -6,35 +6,49 @@
 #include <limits>
 #include <numeric>
 
+#include "compiler/estimate.h"
+
 namespace spillway {
 namespace {
 
 double Giga(uint64_t bytes) { return static_cast<double>(bytes) / 1e9; }
 
-uint64_t LargestContext(const ContextSizes& sizes, std::span<const LayerRange> shards,
-                        size_t* which) {
-  uint64_t largest = 0;
+// What the shards of one plan need at most, and which needs it.
+struct Needs {
+  uint64_t context = 0, memory = 0;
+  size_t largest_context = 0;
+};
+
+Needs NeedsOf(const ContextSizes& sizes, std::span<const LayerRange> shards, size_t graphs) {
+  Needs needs;
   for (size_t s = 0; s < shards.size(); ++s) {
-    const uint64_t bytes = sizes.ContextBytes(shards[s].first_layer, shards[s].num_layers);
-    if (bytes <= largest) continue;
-    largest = bytes;
-    *which = s;
+    const auto [first, count] = shards[s];
+    needs.memory = std::max(needs.memory, VendorPeakBytes(sizes.ValueBytes(first, count), graphs));
+    const uint64_t context = sizes.ContextBytes(first, count);
+    if (context <= needs.context) continue;
+    needs.context = context;
+    needs.largest_context = s;
   }
-  return largest;
+  return needs;
 }
 
 // The smallest number of shards that fits, 0 when none does.
-uint32_t SmallestNumber(const ContextSizes& sizes, uint64_t limit) {
+uint32_t SmallestNumber(const ContextSizes& sizes, size_t graphs, uint64_t limit, uint64_t memory) {
   const auto layers = static_cast<uint32_t>(sizes.layers.size());
-  uint64_t total = sizes.first + sizes.last;
-  for (const uint64_t bytes : sizes.layers) total += bytes;
+  const uint64_t total = sizes.WeightBytes(0, layers);
   const uint64_t least = std::max<uint64_t>(1, total / std::max<uint64_t>(limit, 1));
-  for (uint64_t shards = least; shards <= layers; ++shards) {
-    size_t which = 0;
-    const std::vector<LayerRange> plan = SplitLayers(sizes, static_cast<uint32_t>(shards));
-    if (LargestContext(sizes, plan, &which) <= limit) return static_cast<uint32_t>(shards);
+  for (uint64_t number = least; number <= layers; ++number) {
+    const Needs needs = NeedsOf(sizes, SplitLayers(sizes, static_cast<uint32_t>(number)), graphs);
+    if (needs.context <= limit && (memory == 0 || needs.memory <= memory)) {
+      return static_cast<uint32_t>(number);
+    }
   }
   return 0;
+}
+
+std::string Advice(uint32_t fitting, std::string_view otherwise) {
+  if (fitting > 0) return fmt::format("use --num-shards {} or auto", fitting);
+  return std::string(otherwise);
 }
 
 }  // namespace
@@ -64,6 +78,12 @@ uint64_t ContextSizes::WeightBytes(uint32_t first_layer, uint32_t num_layers) co
   return bytes;
 }
 
+uint64_t ContextSizes::ValueBytes(uint32_t first_layer, uint32_t num_layers) const {
+  const auto begin = layer_values.begin() + first_layer;
+  const uint64_t bytes = std::accumulate(begin, begin + num_layers, uint64_t{0});
+  return first_layer + num_layers == layer_values.size() ? bytes + last_values : bytes;
+}
+
 ContextSizes EstimateContextSizes(const Model& model, const CompileOptions& options,
                                   const Recipe& recipe) {
   const ModelConfig& config = model.config();
@@ -72,15 +92,21 @@ ContextSizes EstimateContextSizes(const Model& model, const CompileOptions& opti
     const double each = ContextBytesPerWeight(recipe.WeightOf(name));
     return static_cast<uint64_t>(each * static_cast<double>(view.rows() * view.cols()));
   };
+  const auto values = [](const WeightView& view) { return view.rows() * view.cols(); };
+  const uint64_t value_bytes = recipe.is_float() ? 2 : 1;
   for (uint32_t i = 0; i < config.num_layers; ++i) {
     const LayerWeights& layer = model.layers()[i];
     const auto name = [&](const char* part) { return fmt::format("layers.{}.{}", i, part); };
+    sizes.layer_values.push_back(
+        value_bytes * (values(layer.wq) + values(layer.wk) + values(layer.wv) + values(layer.wo) +
+                       values(layer.w_gate) + values(layer.w_up) + values(layer.w_down)));
     sizes.layers.push_back(weights(name("q"), layer.wq) + weights(name("k"), layer.wk) +
                            weights(name("v"), layer.wv) + weights(name("o"), layer.wo) +
                            weights(name("gate"), layer.w_gate) + weights(name("up"), layer.w_up) +
                            weights(name("down"), layer.w_down));
   }
   sizes.last = weights("head", model.head());
+  sizes.last_values = value_bytes * values(model.head());
   if (options.io_profile == "executorch") {
     sizes.first = 2 * uint64_t{config.vocab_size} * config.hidden_dim;
   }
@@ -128,31 +154,38 @@ std::vector<LayerRange> SplitLayers(const ContextSizes& sizes, uint32_t num_shar
   return shards;
 }
 
-Result<std::vector<LayerRange>> PlanShards(const ContextSizes& sizes,
-                                           const CompileOptions& options) {
+Result<std::vector<LayerRange>> PlanShards(const ContextSizes& sizes, const CompileOptions& options,
+                                           uint64_t memory_bytes) {
   const auto layers = static_cast<uint32_t>(sizes.layers.size());
   const uint64_t limit = options.shard_limit_bytes;
+  const size_t graphs = options.mode == "kv" ? 1 : 2;
   if (options.num_shards > layers) {
     return InvalidArgumentError(
         fmt::format("{} shards for a model with {} layers: expected 1 to {}, or auto",
                     options.num_shards, layers, layers));
   }
-  const uint32_t fitting = SmallestNumber(sizes, limit);
+  const uint32_t fitting = SmallestNumber(sizes, graphs, limit, memory_bytes);
   const uint32_t number = options.num_shards > 0 ? options.num_shards : std::max(fitting, 1U);
   std::vector<LayerRange> shards = SplitLayers(sizes, number);
-  size_t which = 0;
-  const uint64_t largest = LargestContext(sizes, shards, &which);
-  if (largest > limit) {
-    const uint64_t weights = sizes.WeightBytes(shards[which].first_layer, shards[which].num_layers);
+  const Needs needs = NeedsOf(sizes, shards, graphs);
+  if (needs.context > limit) {
+    const auto [first, count] = shards[needs.largest_context];
+    const uint64_t weights = sizes.WeightBytes(first, count);
     return ResourceExhaustedError(fmt::format(
         "shard {} of {} (layers {} to {}) needs {:.2f} GB in its context ({:.2f} GB of weights, "
-        "{:.2f} GB of inputs, outputs and KV cache), and the limit is {:.2f} GB; {}",
-        which, number, shards[which].first_layer,
-        shards[which].first_layer + shards[which].num_layers - 1, Giga(largest), Giga(weights),
-        Giga(largest - weights), Giga(limit),
-        fitting > 0 ? fmt::format("use --num-shards {} or auto, or raise --shard-limit", fitting)
-                    : "no number of shards fits: use fewer bits a weight or a shorter "
-                      "--context-len, or raise --shard-limit"));
+        "{:.2f} GB of inputs, outputs and KV cache), and the limit is {:.2f} GB; {}, or raise "
+        "--shard-limit",
+        needs.largest_context, number, first, first + count - 1, Giga(needs.context), Giga(weights),
+        Giga(needs.context - weights), Giga(limit),
+        Advice(fitting,
+               "no number of shards fits: use fewer bits a weight or a shorter --context-len")));
+  }
+  if (memory_bytes > 0 && needs.memory > memory_bytes) {
+    return ResourceExhaustedError(fmt::format(
+        "the vendor's compiler needs about {:.1f} GB of memory for the largest of {} shards, and "
+        "this machine has {:.1f} GB for it; {}",
+        Giga(needs.memory), number, Giga(memory_bytes),
+        Advice(fitting, "no number of shards fits: use a machine with more memory, or --htp off")));
   }
   return shards;
 }

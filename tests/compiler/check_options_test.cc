@@ -63,7 +63,7 @@ TEST(CheckOptionsTest, EachWrongOptionIsNamedWithWhatIsAllowed) {
        kInvalid,
        {"lookahead 1,4,4", "2 or more"}},
       {[](CompileOptions& o) {
-         o.mode = "lookahead", o.lookahead = {4, 64, 64};
+         o.mode = "lookahead", o.lookahead = {4, 64, 64}, o.context_len = 64;
        },
        kInvalid,
        {"384 tokens a call", "64"}},

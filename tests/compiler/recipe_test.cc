@@ -20,7 +20,8 @@ class RecipePackageTest : public test::TinyCompileTest,
   // Every file but those that may differ, by name.
   std::map<std::string, std::string> Files() const {
     std::map<std::string, std::string> files;
-    for (const std::string& name : ListFolder(options_.output_path).value()) {
+    const std::vector<std::string> names = ListFolder(options_.output_path).value();
+    for (const std::string& name : names) {
       if (name == "report.json" || name.starts_with("context_")) continue;
       files[name] = ReadFile(JoinPath(options_.output_path, name)).value();
     }

@@ -18,8 +18,9 @@ using ::testing::HasSubstr;
 ContextSizes Sizes(std::vector<uint64_t> layers, uint64_t first = 0, uint64_t last = 0) {
   ContextSizes sizes;
   sizes.layers = std::move(layers);
+  sizes.layer_values = sizes.layers;
   sizes.first = first;
-  sizes.last = last;
+  sizes.last = sizes.last_values = last;
   return sizes;
 }
 
@@ -94,6 +95,22 @@ TEST(PlanShards, AShardOverTheLimitIsAnErrorWithTheNumberThatFits) {
               HasSubstr("no number of shards fits"));
 }
 
+TEST(PlanShards, TheVendorsMemoryCountsToo) {
+  CompileOptions options;
+  const uint64_t layer = 200'000'000;
+  const ContextSizes sizes = Sizes({layer, layer, layer, layer});
+  options.num_shards = 0;
+  EXPECT_EQ(PlanShards(sizes, options)->size(), 1U);
+  EXPECT_EQ(PlanShards(sizes, options, 5'000'000'000)->size(), 2U);
+  options.num_shards = 1;
+  const Status status = PlanShards(sizes, options, 5'000'000'000).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("this machine has 5.0 GB for it; use --num-shards 2"));
+  options.num_shards = 0;
+  EXPECT_THAT(PlanShards(sizes, options, 1'000'000'000).status().message(),
+              HasSubstr("no number of shards fits"));
+}
+
 TEST(PlanShards, MoreShardsThanLayersIsAnError) {
   CompileOptions options;
   options.num_shards = 3;
@@ -115,6 +132,8 @@ TEST(EstimateContextSizes, CountsWeightsHeadTableAndCaches) {
   EXPECT_NEAR(static_cast<double>(sizes.layers[0]), 1.045 * layer, 8);
   EXPECT_NEAR(static_cast<double>(sizes.last), 1.045 * 300 * 64, 1);
   EXPECT_EQ(sizes.first, 0U);
+  EXPECT_EQ(static_cast<double>(sizes.layer_values[1]), layer);
+  EXPECT_EQ(sizes.last_values, 300U * 64);
   EXPECT_EQ(sizes.io_per_layer, 2U * 2 * 2 * 16 * 64);  // both graphs, K and V
 
   options.io_profile = "executorch";
