@@ -25,6 +25,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kLastLines = 12;
+constexpr double kSaverEndTimeoutS = 60;
 
 // A line that is not UTF-8 must not break the message.
 std::string Dump(const Json& json) {
@@ -55,7 +56,13 @@ class WorkerClient {
       const Json json = Json::parse(message->text, nullptr, /*allow_exceptions=*/false);
       if (!json.is_object()) return InternalError("the worker sent a message that is not JSON");
       const std::string event = json.value("event", "");
-      if (event == "result") return VendorResult::FromJson(Dump(json.value("result", Json())));
+      if (event == "result") {
+        // The vendor's saver writes the end of its record when its process ends.
+        if (!job_.htp.saver_dir.empty()) {
+          SPILLWAY_RETURN_IF_ERROR(process_->Wait(kSaverEndTimeoutS).status());
+        }
+        return VendorResult::FromJson(Dump(json.value("result", Json())));
+      }
       if (event == "error") {
         return Status(static_cast<StatusCode>(json.value("code", 0)), json.value("message", ""));
       }

@@ -69,6 +69,8 @@ TEST(VendorResultTest, RoundTrip) {
   graph.nodes = 8;
   graph.estimate_us = 9.5;
   graph.slc = SlcOutcome::kMarked;
+  graph.profile = {{0, 300, "", 12, "us"}, {1, 2006, "cycles of it", uint64_t{7} << 40, "cycles"}};
+  result.shard.saver_files = {"/a/saver_output.c", "/a/params.bin"};
   result.shard.graphs = {graph, {}};
   const Result<VendorResult> back = VendorResult::FromJson(result.ToJson());
   ASSERT_TRUE(back.ok()) << back.status().ToString();
@@ -80,6 +82,14 @@ TEST(VendorResultTest, RoundTrip) {
   EXPECT_EQ(back->shard.graphs[0].slc, SlcOutcome::kMarked);
   EXPECT_EQ(back->shard.graphs[0].estimate_us, 9.5);
   EXPECT_EQ(back->shard.graphs[0].nodes, 8u);
+  ASSERT_EQ(back->shard.graphs[0].profile.size(), 2u);
+  EXPECT_EQ(back->shard.graphs[0].profile[1].depth, 1u);
+  EXPECT_EQ(back->shard.graphs[0].profile[1].type, 2006u);
+  EXPECT_EQ(back->shard.graphs[0].profile[1].name, "cycles of it");
+  EXPECT_EQ(back->shard.graphs[0].profile[1].value, uint64_t{7} << 40);
+  EXPECT_EQ(back->shard.graphs[0].profile[1].unit, "cycles");
+  EXPECT_TRUE(back->shard.graphs[1].profile.empty());
+  EXPECT_EQ(back->shard.saver_files, result.shard.saver_files);
 }
 
 }  // namespace
