@@ -56,5 +56,5 @@ function(spillway_test folder)
   target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name}_test PRIVATE spillway_test_support ${ARG_LIBS} GTest::gmock_main)
   gtest_discover_tests(${name}_test TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 120
-                       PROPERTIES TIMEOUT 900)
+                       PROPERTIES TIMEOUT 900 ENVIRONMENT "SPILLWAY_CACHE_DIR=off")
 endfunction()
