@@ -47,9 +47,9 @@ std::string Wrapped(const std::string& words) {
 }
 
 // "--name WORD" with the words of option_names.h.
-template <typename E>
-void AddChoice(CLI::App& app, const char* group, const std::string& name, E& value,
-               const std::string& description) {
+template <typename E, typename Value>
+CLI::Option* AddWords(CLI::App& app, const char* group, const std::string& name, Value& value,
+                      const std::string& description) {
   const auto check = [](const std::string& text) {
     const Result<E> parsed = ParseOption<E>(text);
     return parsed.ok() ? std::string() : parsed.status().message();
@@ -58,10 +58,22 @@ void AddChoice(CLI::App& app, const char* group, const std::string& name, E& val
     const Result<E> parsed = ParseOption<E>(text);
     if (parsed.ok()) value = *parsed;
   };
-  app.add_option_function<std::string>(name, set, description + ":\n" + Wrapped(OptionNames<E>()))
+  return app
+      .add_option_function<std::string>(name, set, description + ":\n" + Wrapped(OptionNames<E>()))
       ->check(check)
-      ->default_str(std::string(OptionName(value)))
       ->group(group);
+}
+
+template <typename E>
+void AddChoice(CLI::App& app, const char* group, const std::string& name, E& value,
+               const std::string& description) {
+  AddWords<E>(app, group, name, value, description)->default_str(std::string(OptionName(value)));
+}
+
+template <typename E>
+void AddChoice(CLI::App& app, const char* group, const std::string& name, std::optional<E>& value,
+               const std::string& description) {
+  AddWords<E>(app, group, name, value, description);
 }
 
 // "--name", "--name=on" or "--name=off"; without it the value stays unset.
@@ -199,6 +211,24 @@ void AddHtpFlags(CLI::App& app, HtpOptions& options) {
   AddCompilerFlags(app, options);
   AddDeviceFlags(app, options);
   AddLogFlags(app, options);
+}
+
+void AddHtpRunFlags(CLI::App& app, HtpRunOptions& options) {
+  const char* group = "Executor htp (default: as the package was compiled)";
+  AddChoice(app, group, "--performance-mode", options.performance,
+            "Clocks against power, from the load to the end");
+  AddChoice(app, group, "--graph-priority", options.priority,
+            "Whose turn it is when graphs wait for the HTP");
+  AddChoice(app, group, "--pd-session", options.pd_session,
+            "Process domain on the DSP; signed needs a signed library on the device");
+  AddChoice(app, group, "--profile-level", options.profile_level,
+            "What the vendor measures of each call; --stats and --json print the sums");
+  AddChoice(app, group, "--vendor-log-level", options.log_level,
+            "What the vendor logs (shown with --log-level trace)");
+  app.add_flag("--online-prepare", options.online_prepare,
+               "Build the graphs here instead of loading context binaries: seconds to minutes,\n"
+               "also for a package whose binaries the x86-64 simulator cannot load")
+      ->group(group);
 }
 
 }  // namespace spillway::cli

@@ -4,6 +4,7 @@
 #define SPILLWAY_APPS_SPILLWAY_HTP_FLAGS_H_
 
 #include "spillway/options.h"
+#include "spillway/session.h"
 
 namespace CLI {
 class App;
@@ -16,6 +17,9 @@ namespace spillway::cli {
 // not known are an error that lists those that are; what depends on the SoC is left to
 // qnn::htp::CheckOptions. Paths become absolute.
 void AddHtpFlags(CLI::App& app, HtpOptions& options);
+
+// The options that can be chosen anew for a run; without one it is as the package says.
+void AddHtpRunFlags(CLI::App& app, HtpRunOptions& options);
 
 }  // namespace spillway::cli
 

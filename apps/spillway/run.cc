@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <iostream>
 #include <iterator>
@@ -11,6 +12,7 @@
 #include "base/file.h"
 #include "checks.h"
 #include "command.h"
+#include "htp_flags.h"
 #include "json_text.h"
 #include "spillway/session.h"
 #include "text.h"
@@ -27,6 +29,8 @@ constexpr char kExamples[] =
     "  spillway run pkg/ --raw --prompt \"Once upon a time\" --max-new-tokens 50 --stats\n"
     "  # Through the vendor's library; on x86-64 its simulator, seconds a token.\n"
     "  spillway run pkg/ --executor htp --prompt Hello --max-new-tokens 4\n"
+    "  # A package for a device only (shared weights, SLC), built here for the simulator.\n"
+    "  spillway run pkg/ --executor htp --online-prepare --prompt Hello --max-new-tokens 4\n"
     "Every command also takes --verbose, --log-level, --quiet and --json.\n";
 
 volatile std::sig_atomic_t interrupted = 0;
@@ -40,9 +44,9 @@ void StopOnInterrupt() {
   sigaction(SIGINT, &action, nullptr);
 }
 
-// A run is short: its stages are of no interest in a log file.
-std::unique_ptr<Progress> MakeProgress(const Console& console) {
-  return isatty(STDERR_FILENO) == 1 ? console.MakeProgress() : nullptr;
+// A run is short: its stages are of no interest in a log file, unless it builds graphs.
+std::unique_ptr<Progress> MakeProgress(const Console& console, bool builds) {
+  return builds || isatty(STDERR_FILENO) == 1 ? console.MakeProgress() : nullptr;
 }
 
 std::string ReadStandardInput(const Console& console) {
@@ -85,8 +89,13 @@ RunCommand::RunCommand(CLI::App& program) {
   app.add_option("--qnn-lib-dir", session_.qnn_lib_dir,
                  "Folder of libQnnHtp.so; default: $SPILLWAY_QNN_LIB_DIR, then .deps/");
   app.add_flag("--stats", stats_, "Print times, rates and memory to standard error");
+  app.add_option(
+      "--dump-dir", session_.dump_dir,
+      "Write every tensor of every step below this new or empty folder. With --executor\n"
+      "htp: for packages compiled with --dump-intermediates, or with --online-prepare");
   AddPromptOptions(app);
   AddSamplingOptions(app);
+  AddHtpRunFlags(app, session_.htp);
   app.footer(kExamples);
 }
 
@@ -128,6 +137,24 @@ void RunCommand::AddSamplingOptions(CLI::App& app) {
   app.add_flag("--ignore-eos", run_.ignore_eos, "Go on after an end token")->group(group);
 }
 
+Json ProfilesJson(const std::vector<GraphProfile>& graphs) {
+  Json list = Json::array();
+  for (const GraphProfile& graph : graphs) {
+    Json operations = Json::array();
+    for (const auto& [name, cycles] : graph.operations) {
+      operations.push_back({{"name", name}, {"cycles", cycles}});
+    }
+    list.push_back({{"graph", graph.graph},
+                    {"shard", graph.shard},
+                    {"calls", graph.calls},
+                    {"total_us", graph.total_us},
+                    {"accelerator_us", graph.accelerator_us},
+                    {"cycles", graph.cycles},
+                    {"operations", std::move(operations)}});
+  }
+  return list;
+}
+
 Json StatsJson(const RunStats& s) {
   return {{"executor", s.executor},
           {"load_s", s.load_s},
@@ -141,7 +168,8 @@ Json StatsJson(const RunStats& s) {
           {"decode_tokens_per_s", s.decode_tokens_per_s},
           {"weight_bytes", s.weight_bytes},
           {"weight_bytes_per_s", s.weight_bytes_per_s},
-          {"peak_rss_bytes", s.peak_rss_bytes}};
+          {"peak_rss_bytes", s.peak_rss_bytes},
+          {"graphs", ProfilesJson(s.graphs)}};
 }
 
 std::string AnswerJson(const Answer& answer) {
@@ -150,6 +178,19 @@ std::string AnswerJson(const Answer& answer) {
                    {"text", answer.text},
                    {"stop_reason", answer.stop_reason},
                    {"stats", StatsJson(answer.stats)}});
+}
+
+std::string ProfileText(const GraphProfile& graph) {
+  std::string text = fmt::format("profile       {}, shard {}: {} calls, {:.3f} ms a call",
+                                 graph.graph, graph.shard, graph.calls,
+                                 static_cast<double>(graph.total_us) / 1e3 /
+                                     static_cast<double>(std::max<uint64_t>(graph.calls, 1)));
+  if (graph.cycles > 0) text += fmt::format(", {} cycles in all", graph.cycles);
+  text += '\n';
+  for (const auto& [name, cycles] : graph.operations) {
+    text += fmt::format("              {:>12}  {}\n", cycles, name);
+  }
+  return text;
 }
 
 std::string StatsText(const Answer& answer) {
@@ -165,6 +206,7 @@ std::string StatsText(const Answer& answer) {
   text += fmt::format("weights       {} a step, {}/s\n", BytesText(s.weight_bytes),
                       BytesText(static_cast<uint64_t>(s.weight_bytes_per_s)));
   text += fmt::format("peak memory   {}\n", BytesText(s.peak_rss_bytes));
+  for (const GraphProfile& graph : s.graphs) text += ProfileText(graph);
   return text + fmt::format("stopped       {}", answer.stop_reason);
 }
 
@@ -177,11 +219,17 @@ Status RunCommand::CheckArguments() const {
   if (!FileExists(session_.package_path)) {
     return NotFoundError(session_.package_path + ": there is no such package");
   }
+  if (session_.executor == "host" && session_.htp != HtpRunOptions()) {
+    return InvalidArgumentError(
+        "--performance-mode, --graph-priority, --pd-session, --profile-level, --vendor-log-level "
+        "and "
+        "--online-prepare are for --executor htp");
+  }
   return session_.executor == "htp" ? CheckVendorLibrary(session_.qnn_lib_dir) : OkStatus();
 }
 
 Status RunCommand::AnswerPrompt(Session& session, const std::string& prompt, Console& console) {
-  std::unique_ptr<Progress> progress = MakeProgress(console);
+  std::unique_ptr<Progress> progress = MakeProgress(console, false);
   run_.progress = [&](std::string_view stage, double fraction) {
     ReportProgress(progress.get(), stage, fraction);
   };
@@ -208,9 +256,13 @@ Status RunCommand::AnswerPrompt(Session& session, const std::string& prompt, Con
 Status RunCommand::Run(Console& console) {
   SPILLWAY_RETURN_IF_ERROR(CheckArguments());
   if (system_given_->count() > 0) run_.system_prompt = system_;
-  std::unique_ptr<Progress> progress = MakeProgress(console);
+  std::unique_ptr<Progress> progress = MakeProgress(console, session_.htp.online_prepare);
   ReportProgress(progress.get(), "load " + session_.package_path, -1);
+  session_.progress = [&](std::string_view stage, double fraction) {
+    ReportProgress(progress.get(), stage, fraction);
+  };
   auto session = Session::Open(session_);
+  session_.progress = nullptr;
   progress.reset();
   if (!session.ok()) return session.status();
   const std::string prompt = prompt_ == "-" ? ReadStandardInput(console) : prompt_;

@@ -44,6 +44,8 @@ struct HtpRunOptions {
   // minutes, for any package, also one whose binaries the x86-64 simulator cannot load
   // (shared weights, SLC allocator). Packages compiled for it always do.
   bool online_prepare = false;
+
+  friend bool operator==(const HtpRunOptions&, const HtpRunOptions&) = default;
 };
 
 struct SessionOptions {

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <iterator>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/file.h"
@@ -108,8 +110,11 @@ ExecuteProfile ReadProfile(const std::vector<qnn::ProfileEvent>& events) {
   profile.total_us = times.total_us.value_or(0);
   profile.accelerator_us = times.accelerator_us.value_or(0);
   profile.cycles = times.accelerator_cycles.value_or(0);
+  constexpr std::string_view kUnit = " (cycles)";  // after the name, in every line
   for (const qnn::ProfileEvent& node : times.nodes) {
-    profile.operations.emplace_back(node.identifier, node.value);
+    std::string name = node.identifier;
+    if (name.ends_with(kUnit)) name.resize(name.size() - kUnit.size());
+    profile.operations.emplace_back(std::move(name), node.value);
   }
   return profile;
 }

@@ -386,47 +386,170 @@ TEST(ChooseContextFileTest, TellsWhatIsMissingAndHowToMakeIt) {
 }
 
 // The real thing: the vendor's compiler and simulator, in children.
-TEST(HtpSimulatorTest, AgreesWithTheHost) {
+class HtpSimulatorTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
 #if !defined(__x86_64__)
-  GTEST_SKIP() << "only the x86-64 library has a simulator";
+    GTEST_SKIP() << "only the x86-64 library has a simulator";
 #endif
-  if (!test::QnnLibDir()) {
-    GTEST_SKIP() << "no vendor libraries in SPILLWAY_QNN_LIB_DIR or .deps/qnn/onnxruntime_qnn";
+    if (!test::QnnLibDir()) {
+      GTEST_SKIP() << "no vendor libraries in SPILLWAY_QNN_LIB_DIR or .deps/qnn/onnxruntime_qnn";
+    }
+    options_.qnn_lib_dir = *test::QnnLibDir();
+    compile_ = test::TinyCompileOptions();
+    compile_.htp_build = HtpBuild::kOn;
+    compile_.qnn_lib_dir = *test::QnnLibDir();
+    compile_.use_cache = false;
   }
-  const test::UseTestWorker worker(test::WorkerKind::kVendor);
-  test::TempFolder folder;
-  CompileOptions compile = test::TinyCompileOptions();
-  compile.htp_build = HtpBuild::kOn;
-  compile.qnn_lib_dir = *test::QnnLibDir();
-  compile.with_simulator = true;
-  compile.use_cache = false;
-  const std::shared_ptr<const Package> package =
-      OpenPackage(test::MakeTinyPackage(folder.path(), compile));
-  ASSERT_TRUE(package);
-  EXPECT_FALSE(package->manifest().shards[0].plain_file.empty());
-  HtpModelOptions options;
-  options.qnn_lib_dir = *test::QnnLibDir();
-  auto htp = HtpModelExecutor::Open(package, options);
+
+  void Make() {
+    package_ = OpenPackage(test::MakeTinyPackage(folder_.path(), compile_));
+    ASSERT_TRUE(package_);
+  }
+
+  // Prefill and a few steps of both executors.
+  void ExpectTheHostsTokens(HtpModelExecutor& htp) {
+    auto host = HostModelExecutor::Open(package_, {.threads = 1});
+    ASSERT_TRUE(host.ok()) << host.status().ToString();
+    Generator a(&htp), b(host->get());
+    std::vector<uint32_t> tokens;
+    for (uint32_t i = 0; i < 20; ++i) tokens.push_back(3 + (i * 37) % 250);
+    for (int step = 0; step < 6; ++step) {
+      const Status status = a.Feed(tokens);
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      ASSERT_TRUE(b.Feed(tokens).ok());
+      double signal = 0, noise = 0;
+      for (size_t i = 0; i < a.logits().size(); ++i) {
+        signal += b.logits()[i] * b.logits()[i];
+        noise += (a.logits()[i] - b.logits()[i]) * (a.logits()[i] - b.logits()[i]);
+      }
+      EXPECT_GT(signal, 1000 * noise) << "less than 30 dB after " << a.n_past() << " tokens";
+      EXPECT_EQ(ArgMax(a.logits()), ArgMax(b.logits())) << a.n_past();
+      tokens = {ArgMax(b.logits())};
+    }
+  }
+
+  const test::UseTestWorker worker_{test::WorkerKind::kVendor};
+  test::TempFolder folder_;
+  CompileOptions compile_;
+  HtpModelOptions options_;
+  std::shared_ptr<const Package> package_;
+};
+
+TEST_F(HtpSimulatorTest, AgreesWithTheHost) {
+  compile_.with_simulator = true;
+  Make();
+  ASSERT_TRUE(package_);
+  EXPECT_FALSE(package_->manifest().shards[0].plain_file.empty());
+  options_.run.performance = PerformanceMode::kBurst;
+  options_.run.profile_level = ProfileLevel::kBasic;
+  auto htp = HtpModelExecutor::Open(package_, options_);
   ASSERT_TRUE(htp.ok()) << htp.status().ToString();
   EXPECT_EQ((*htp)->Describe(), "htp (x86 simulator, plain_0.bin)");
-  auto host = HostModelExecutor::Open(package, {.threads = 1});
-  ASSERT_TRUE(host.ok()) << host.status().ToString();
-  Generator a(htp->get()), b(host->get());
-  std::vector<uint32_t> tokens;
-  for (uint32_t i = 0; i < 20; ++i) tokens.push_back(3 + (i * 37) % 250);
-  for (int step = 0; step < 6; ++step) {
-    const Status status = a.Feed(tokens);
-    ASSERT_TRUE(status.ok()) << status.ToString();
-    ASSERT_TRUE(b.Feed(tokens).ok());
-    double signal = 0, noise = 0;
-    for (size_t i = 0; i < a.logits().size(); ++i) {
-      signal += b.logits()[i] * b.logits()[i];
-      noise += (a.logits()[i] - b.logits()[i]) * (a.logits()[i] - b.logits()[i]);
-    }
-    EXPECT_GT(signal, 1000 * noise) << "less than 30 dB after " << a.n_past() << " tokens";
-    EXPECT_EQ(ArgMax(a.logits()), ArgMax(b.logits())) << a.n_past();
-    tokens = {ArgMax(b.logits())};
+  ExpectTheHostsTokens(**htp);
+  const std::vector<GraphProfile> profiles = (*htp)->TakeProfile();
+  ASSERT_EQ(profiles.size(), 2u);
+  EXPECT_EQ(profiles[0].graph, "prefill_forward");
+  EXPECT_EQ(profiles[1].calls, 5u);
+  EXPECT_GT(profiles[1].total_us, 0u);
+}
+
+TEST_F(HtpSimulatorTest, ShardsAgreeWithTheHost) {
+  compile_.num_shards = 2;
+  compile_.with_simulator = true;
+  Make();
+  ASSERT_TRUE(package_);
+  // As if something spilled: the simulator refuses the group and goes on without.
+  for (ShardInfo& shard : const_cast<PackageManifest&>(package_->manifest()).shards) {
+    shard.max_spill_fill_bytes = 1 << 20;
   }
+  auto htp = HtpModelExecutor::Open(package_, options_);
+  ASSERT_TRUE(htp.ok()) << htp.status().ToString();
+  EXPECT_EQ((*htp)->Describe(), "htp (x86 simulator, plain_0.bin, plain_1.bin)");
+  ExpectTheHostsTokens(**htp);
+}
+
+TEST_F(HtpSimulatorTest, APackageForADeviceOnlyRunsWhenItIsPreparedHere) {
+  compile_.num_shards = 2;
+  compile_.htp.slc_allocator = SlcAllocator::kOn;
+  Make();
+  ASSERT_TRUE(package_);
+  EXPECT_TRUE(package_->manifest().weight_sharing);
+  EXPECT_TRUE(package_->manifest().slc_allocator);
+  EXPECT_EQ(HtpModelExecutor::Open(package_, options_).status().code(), StatusCode::kUnsupported);
+  options_.run.online_prepare = true;
+  std::vector<std::string> stages;
+  options_.progress = [&](std::string_view stage, double) { stages.emplace_back(stage); };
+  options_.dump = TensorDump::Create(folder_.File("dump")).value();
+  auto htp = HtpModelExecutor::Open(package_, options_);
+  ASSERT_TRUE(htp.ok()) << htp.status().ToString();
+  EXPECT_THAT(stages, ::testing::Contains(HasSubstr("shard 2 of 2: finalise kv_forward (")));
+  ExpectTheHostsTokens(**htp);
+  const std::string list = ReadFile(folder_.File("dump/000003/kv_forward/tensors.json")).value();
+  EXPECT_THAT(list, HasSubstr("\"name\": \"layers.1.down\""));
+}
+
+TEST_F(HtpSimulatorTest, APackageOfGraphsAlone) {
+  compile_.mode = "kv";
+  compile_.htp.online_prepare = true;
+  Make();
+  ASSERT_TRUE(package_);
+  EXPECT_EQ(package_->manifest().shards[0].context_file, "");
+  auto htp = HtpModelExecutor::Open(package_, options_);
+  ASSERT_TRUE(htp.ok()) << htp.status().ToString();
+  ExpectTheHostsTokens(**htp);
+}
+
+TEST_F(HtpSimulatorTest, ContextsCompiledForDumpsGiveEveryTensor) {
+  compile_.mode = "kv";
+  compile_.htp.dump_intermediates = true;
+  Make();
+  ASSERT_TRUE(package_);
+  options_.dump = TensorDump::Create(folder_.File("htp")).value();
+  auto htp = HtpModelExecutor::Open(package_, options_);
+  ASSERT_TRUE(htp.ok()) << htp.status().ToString();
+  auto host = HostModelExecutor::Open(package_, {.threads = 1});
+  ASSERT_TRUE(host.ok()) << host.status().ToString();
+  const std::unique_ptr<ModelExecutor> dumped =
+      DumpTensors(std::move(host).value(), TensorDump::Create(folder_.File("host")).value());
+  Generator a(htp->get()), b(dumped.get());
+  ASSERT_TRUE(a.Feed(std::vector<uint32_t>{5}).ok());
+  ASSERT_TRUE(b.Feed(std::vector<uint32_t>{5}).ok());
+  const std::map<std::string, std::string> left = FilesBelow(folder_.File("htp"));
+  const std::map<std::string, std::string> right = FilesBelow(folder_.File("host"));
+  EXPECT_GT(left.size(), 60u);
+  ASSERT_EQ(left.size(), right.size());
+  for (const auto& [name, values] : right) {
+    ASSERT_TRUE(left.contains(name)) << name;
+    if (!name.ends_with(".bin")) continue;  // the order is each side's own
+    EXPECT_EQ(left.at(name).size(), values.size()) << name;
+  }
+}
+
+TEST_F(HtpSimulatorTest, DamagedContextsAreErrorsOfTheWorker) {
+  compile_.mode = "kv";
+  Make();
+  ASSERT_TRUE(package_);
+  const std::string path = package_->PathOf("context_0.bin");
+  const std::string whole = ReadFile(path).value();
+  const auto damaged = [&](const std::string& contents) {
+    EXPECT_TRUE(WriteFileAtomically(path, contents).ok());
+    const Status checked = Package::Open(package_->path()).status();
+    EXPECT_EQ(checked.code(), StatusCode::kCorruptData);
+    EXPECT_THAT(checked.message(), HasSubstr("context_0.bin"));
+    return HtpModelExecutor::Open(package_, options_).status();
+  };
+  for (const std::string& contents :
+       {std::string(), whole.substr(0, 16), whole.substr(0, whole.size() / 2), whole + '\0'}) {
+    const Status status = damaged(contents);
+    EXPECT_FALSE(status.ok()) << contents.size();
+    EXPECT_NE(status.code(), StatusCode::kVendorCrash) << status.ToString();
+    EXPECT_THAT(status.message(), HasSubstr("context_0.bin")) << contents.size();
+  }
+  // The vendor does not notice every flipped bit; a worker that dies of one is an error.
+  std::string flipped = whole;
+  flipped[100] ^= 0x10;
+  (void)damaged(flipped);
 }
 
 }  // namespace
