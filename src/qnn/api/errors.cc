@@ -17,7 +17,9 @@ constexpr ErrorInfo kErrors[] = {
      "on a device"},
     {1002, "out of memory, or graph preparation failed",
      "the vendor uses this number for every graph that its compiler cannot prepare: an operation "
-     "with unusual data types or shapes, more HTP cores than the SoC has, or too little memory"},
+     "with unusual data types or shapes, more HTP cores than the SoC has, or too little memory. A "
+     "device also answers it for a "
+     "context of more than about 4 GB: compile more shards"},
     {1003, "system error", "an operating system call inside the vendor library failed"},
     {1004, "invalid argument",
      "an argument that this release does not know; use a QAIRT release that was tested (2.47 to "

@@ -105,9 +105,9 @@ std::string KnownNames() {
 
 std::string_view SocTableSource() {
   return "names, architectures, VTCM sizes, 16-bit floats and estimates are what the log of QAIRT "
-         "2.51.0 on x86-64 says; products of two 16-bit values, LPBQ and DLBC are what its "
-         "compiler "
-         "accepts; weight sharing is documented from v73 on";
+         "2.51.0 on x86-64 says; products of two 16-bit values and DLBC are what its compiler "
+         "accepts; weight sharing from v73 on and LPBQ from v69 on are what ExecuTorch's guide to "
+         "language models on Qualcomm says";
 }
 
 std::string SlcSource(const Soc& soc) {

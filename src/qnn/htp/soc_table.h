@@ -37,8 +37,8 @@ struct Soc {
   // Products of u16 with 8- or 4-bit weights are right to a step or a few; before
   // v73 they are up to 20 steps off.
   constexpr bool exact_16bit_products() const { return prepares && arch >= 73; }
-  // 4-bit weights with a scale a block.
-  constexpr bool lpbq() const { return prepares; }
+  // 4-bit weights with a scale a block. (The compiler takes them for v68 too.)
+  constexpr bool lpbq() const { return prepares && arch >= 69; }
   // DDR bandwidth compression, as far as the compiler is concerned.
   constexpr bool dlbc() const { return prepares; }
 };

@@ -72,6 +72,7 @@ TEST(SocTable, FeaturesOfArchitectures) {
   EXPECT_FALSE(v69.matmul_16x16());
   EXPECT_FALSE(v69.exact_16bit_products());
   EXPECT_TRUE(v69.lpbq());
+  EXPECT_FALSE((*FindSoc("SM8350"))->lpbq());  // v68
   EXPECT_TRUE(v69.dlbc());
   const Soc& v73 = **FindSoc("SM8550");
   EXPECT_TRUE(v73.weight_sharing());
