@@ -41,10 +41,11 @@ std::set<uint32_t> ChooseLayers(uint32_t layers, uint32_t wanted) {
   return chosen;
 }
 
-// What every tensor of the decode graph held in the host's last step.
+// What every tensor of the decode graphs of all shards held in the host's last step.
 class Recorder {
  public:
-  Recorder(HostModelExecutor& executor, const StepGraph& step) : executor_(executor), step_(step) {
+  Recorder(HostModelExecutor& executor, const std::vector<StepGraph>& shards)
+      : executor_(executor), shards_(shards) {
     executor_.set_observer(
         [this](const Op&, const Tensor& tensor, std::span<const std::byte> values) {
           if (tensors_.empty()) SaveInputs();
@@ -53,30 +54,35 @@ class Recorder {
   }
   ~Recorder() { executor_.set_observer(nullptr); }
 
-  void Clear() { tensors_.clear(); }
   const Bytes* Find(const std::string& name) const {
     const auto found = tensors_.find(name);
     return found == tensors_.end() ? nullptr : &found->second;
   }
 
  private:
-  void Save(size_t index, const std::byte* data) {
-    const Tensor& tensor = step_.input(index);
+  void Save(const Tensor& tensor, const std::byte* data) {
     tensors_[tensor.name].assign(data, data + tensor.Bytes());
   }
   void SaveInputs() {
     const StepBuffers& buffers = executor_.buffers(StepKind::kDecode);
-    Save(StepGraph::kHidden, buffers.hidden);
-    Save(StepGraph::kMask, buffers.mask);
-    Save(StepGraph::kPositions, reinterpret_cast<const std::byte*>(buffers.positions));
-    for (uint32_t layer = 0; layer < step_.layers; ++layer) {
-      Save(step_.KInput(layer), executor_.k(layer));
-      Save(step_.VInput(layer), executor_.v(layer));
+    // Mask and positions have one name in all shards; a later shard's hidden state is
+    // the output of the one before.
+    const StepGraph& first = shards_[0];
+    Save(first.input(StepGraph::kHidden), buffers.hidden);
+    Save(first.input(StepGraph::kMask), buffers.mask);
+    Save(first.input(StepGraph::kPositions), reinterpret_cast<const std::byte*>(buffers.positions));
+    uint32_t before = 0;
+    for (const StepGraph& step : shards_) {
+      for (uint32_t layer = 0; layer < step.layers; ++layer) {
+        Save(step.input(step.KInput(layer)), executor_.k(before + layer));
+        Save(step.input(step.VInput(layer)), executor_.v(before + layer));
+      }
+      before += step.layers;
     }
   }
 
   HostModelExecutor& executor_;
-  const StepGraph& step_;
+  const std::vector<StepGraph>& shards_;
   std::map<std::string, Bytes> tensors_;
 };
 
@@ -84,11 +90,13 @@ class Recorder {
 // not a constant, output "<op>".
 class Probe {
  public:
-  Probe(const Graph& graph, const std::set<uint32_t>& layers) : in_(graph), probe_("probe") {
+  // Leaves out the operations in `done` and adds to it what it takes.
+  Probe(const Graph& graph, const std::set<uint32_t>& layers, std::set<std::string>& done)
+      : in_(graph), probe_("probe") {
     for (const Op& op : graph.ops()) {
       const auto layer = LayerOf(op.name);
       if (op.type == OpType::kReshape || (layer && !layers.contains(*layer))) continue;
-      Add(op);
+      if (done.insert(op.name).second) Add(op);
     }
   }
 
@@ -169,19 +177,29 @@ class OperationComparison {
 
   Result<std::vector<OperationDifference>> Run(const std::vector<uint32_t>& tokens) {
     SPILLWAY_ASSIGN_OR_RETURN(const StepGraphs graphs, ReadStepGraphs(*package_));
-    if (graphs.decode.size() != 1) {
-      return UnsupportedError("operations are compared for packages of one shard with kv_forward");
+    if (graphs.decode.empty()) {
+      return UnsupportedError("operations are compared for packages with kv_forward");
     }
-    const StepGraph& step = graphs.decode[0];
     SPILLWAY_ASSIGN_OR_RETURN(const auto host, HostModelExecutor::Open(package_));
     Generator generator(host.get());
     const std::span<const uint32_t> before = std::span(tokens).first(tokens.size() - 1);
     const uint32_t kept = generator.StartPrompt(before);
     SPILLWAY_RETURN_IF_ERROR(generator.Feed(before.subspan(kept), nullptr, progress_));
-    Recorder recorder(*host, step);
+    Recorder recorder(*host, graphs.decode);
     SPILLWAY_RETURN_IF_ERROR(generator.Feed(std::span(tokens).last(1)));
-    const Probe probe(*step.graph, ChooseLayers(step.layers, options_.layers));
-    return Compare(probe, recorder, *step.graph);
+    const std::set<uint32_t> layers = ChooseLayers(graphs.io.kv.layers, options_.layers);
+    std::set<std::string> done;
+    std::vector<OperationDifference> all;
+    for (const StepGraph& step : graphs.decode) {
+      const Probe probe(*step.graph, layers, done);
+      if (probe.ops().empty()) continue;
+      SPILLWAY_ASSIGN_OR_RETURN(const auto found, Compare(probe, recorder, *step.graph));
+      all.insert(all.end(), found.begin(), found.end());
+    }
+    std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+      return a.max_lsb - a.allowed_lsb > b.max_lsb - b.allowed_lsb;
+    });
+    return all;
   }
 
  private:
@@ -226,9 +244,6 @@ class OperationComparison {
                         difference.max, difference.mean(),
                         AllowedLsb(graph, op, static_cast<int>(soc->arch))});
     }
-    std::stable_sort(result.begin(), result.end(), [](const auto& a, const auto& b) {
-      return a.max_lsb - a.allowed_lsb > b.max_lsb - b.allowed_lsb;
-    });
     return result;
   }
 
