@@ -134,8 +134,7 @@ Json ShardJson(const ShardReport& shard) {
 
 std::string GraphText(const GraphReport& graph) {
   if (graph.finalize_s == 0) {
-    return fmt::format("    {:<16} {} nodes, all accepted by the vendor; not finalised\n",
-                       graph.name, graph.nodes);
+    return fmt::format("    {:<16} {} nodes, not finalised\n", graph.name, graph.nodes);
   }
   std::string text = fmt::format(
       "    {:<16} {} nodes, finalised in {:.1f} s; DDR a call: read {}, write {}, spill {}, fill "
@@ -156,8 +155,9 @@ std::string ShardText(const ShardReport& shard) {
                        fmt::join(shard.saver_files, ", "));
   }
   if (shard.context_bytes == 0) {
-    return fmt::format("weights {}, no context: it is prepared on the device",
-                       Bytes(shard.weight_bytes));
+    return fmt::format(
+        "weights {}, no context: the vendor accepts every operation, and the device prepares it",
+        Bytes(shard.weight_bytes));
   }
   return fmt::format("context {}, weights {}, spill-fill {}{}", Bytes(shard.context_bytes),
                      Bytes(shard.weight_bytes), Bytes(shard.spill_fill_bytes),

@@ -178,7 +178,8 @@ class VendorCompile {
     const uint64_t mark = log_->Mark();
     SPILLWAY_ASSIGN_OR_RETURN(
         qnn::Graph * graph,
-        context_->CreateGraph(name, qnn::htp::MakeGraphConfigs(options_, *soc_)));
+        context_->CreateGraph(name, qnn::htp::MakeGraphConfigs(
+            qnn::htp::OptionsOfGraph(options_, name == kDecodeGraphName), *soc_)));
     const std::vector<std::string> problems = log_->ProblemsSince(mark);
     for (const auto& [key, value] : options_.finalize_config) {
       const std::string said = fmt::format("Option {} not found", key);
@@ -201,6 +202,7 @@ class VendorCompile {
       Progress(fmt::format("{} ({})", stage, vendor_stage), fraction);
     };
     SPILLWAY_ASSIGN_OR_RETURN(const qnn::FinalizeResult finalized, graph.Finalize(finalize));
+    if (!options_.saver_dir.empty()) return OkStatus();  // nothing was prepared
     report.finalize_s = finalized.seconds;
     if (finalized.estimates) {
       report.estimate_us = static_cast<double>(finalized.estimates->microseconds.value);

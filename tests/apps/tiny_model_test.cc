@@ -10,7 +10,9 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/apps/run_program.h"
 
@@ -73,6 +75,40 @@ class TinyModelProgram : public ::testing::Test {
 };
 TempFolder* TinyModelProgram::folder_ = nullptr;
 ProgramResult* TinyModelProgram::compile_ = nullptr;
+
+TEST_F(TinyModelProgram, HtpOptionsOfTheCommandLineAreInTheManifest) {
+  const std::string ops = folder_->File("ops:1.so");
+  std::ofstream(ops) << "x";
+  const std::string package = folder_->File("options");
+  std::vector<std::string> arguments = {"compile", Model(),        "-o",
+                                        package,   "--op-package", ops + ":provider:HTP"};
+  std::istringstream words(
+      "--htp off --prefill-ar-len 8 --context-len 64 --calib-tokens 64 --quiet --soc SM8650 "
+      "--slc-allocator=auto --optimization-level 2 --vtcm-mb 4 --hvx-threads 3 "
+      "--precision quantized --weight-sharing=off --multi-contexts --dlbc --dlbc-weights=on "
+      "--fold-relu=off --conv-hmx --finalize-config a=1 --finalize-config b=x=y "
+      "--performance-mode low_balanced --rpc-polling-us 0 --rpc-control-latency-us 80 "
+      "--sleep-latency-us 60 --graph-priority high --pd-session signed --profile-level detailed "
+      "--vendor-log-level debug --dump-intermediates");
+  for (std::string word; words >> word;) arguments.push_back(word);
+  const ProgramResult result = RunProgram(arguments);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto options = ParseJson(ReadText(package + "/manifest.json"))["target"]["htp_options"];
+  const auto expected = ParseJson(R"({"soc":"SM8650","slc_allocator":"auto",
+      "optimization_level":2,"vtcm_mb":4,"hvx_threads":3,"precision":"quantized",
+      "weight_sharing":false,"multi_contexts":true,"dlbc":true,"dlbc_weights":true,
+      "fold_relu":false,"conv_hmx":true,"finalize_config":[["a","1"],["b","x=y"]],
+      "performance":"low_balanced","rpc_polling_us":0,"rpc_control_latency_us":80,
+      "sleep_latency_us":60,"priority":"high","pd_session":"signed","profile_level":"detailed",
+      "log_level":"debug","dump_intermediates":true,"online_prepare":false,"saver_dir":""})");
+  ASSERT_TRUE(expected.is_object());
+  for (const auto& [name, value] : expected.items()) EXPECT_EQ(options[name], value) << name;
+  EXPECT_EQ(options["op_packages"][0]["path"], ops);
+  EXPECT_EQ(options["op_packages"][0]["provider"], "provider");
+  EXPECT_EQ(options["op_packages"][0]["target"], "HTP");
+  // Nothing is forgotten here.
+  EXPECT_EQ(options.size(), expected.size() + 1);
+}
 
 TEST_F(TinyModelProgram, CompileReportsWhatScriptsNeed) {
   const auto json = ParseJson(compile_->out);

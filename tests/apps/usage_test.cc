@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/apps/run_program.h"
 
@@ -38,6 +39,18 @@ TEST(Help, OfEveryCommandHasExamplesOfIt) {
     EXPECT_THAT(result.out, HasSubstr("  spillway " + command + " ")) << command;
     EXPECT_THAT(result.err, IsEmpty()) << command;
   }
+}
+
+TEST(Help, OfCompileHasEveryHtpOption) {
+  const ProgramResult result = RunProgram({"compile", "--help"});
+  std::istringstream words(
+      "--soc --slc-allocator --optimization-level --vtcm-mb --hvx-threads --precision "
+      "--weight-sharing --multi-contexts --dlbc --dlbc-weights --fold-relu --conv-hmx "
+      "--finalize-config --op-package PATH:PROVIDER[:TARGET] --online-prepare --performance-mode "
+      "--rpc-polling-us --rpc-control-latency-us --sleep-latency-us --graph-priority --pd-session "
+      "--profile-level --vendor-log-level --saver-dir --dump-intermediates "
+      "sustained_high_performance normal_high linting");
+  for (std::string word; words >> word;) EXPECT_THAT(result.out, HasSubstr(word));
 }
 
 TEST(Help, VersionIsOneLine) {
@@ -75,7 +88,22 @@ INSTANTIATE_TEST_SUITE_P(
         WrongUse{{"compile", "m.gguf", "-o", "p", "--context-len", "many"}, "--context-len"},
         WrongUse{{"compile", "m.gguf", "-o", "p", "--optimization-level", "9"},
                  "--optimization-level"},
-        WrongUse{{"compile", "m.gguf", "-o", "p", "--slc-allocator=maybe"}, "slc-allocator"},
+        WrongUse{{"compile", "m.gguf", "-o", "p", "--slc-allocator=maybe"},
+                 "'maybe', expected one of off, on, auto"},
+        WrongUse{{"compile", "m.gguf", "-o", "p", "--performance-mode", "fast"},
+                 "unknown performance mode 'fast', expected one of default, burst, "},
+        WrongUse{{"compile", "m.gguf", "-o", "p", "--precision", "fp8"}, "quantized, fp16"},
+        WrongUse{{"compile", "m.gguf", "-o", "p", "--graph-priority", "top"}, "normal_high, high"},
+        WrongUse{{"compile", "m.gguf", "-o", "p", "--pd-session", "secure"}, "unsigned, signed"},
+        WrongUse{{"compile", "m.gguf", "-o", "p", "--profile-level", "all"}, "detailed, linting"},
+        WrongUse{{"compile", "m.gguf", "-o", "p", "--vendor-log-level", "9"}, "verbose, debug"},
+        WrongUse{{"compile", "m.gguf", "-o", "p", "--op-package", "ops.so"}, "PATH:PROVIDER"},
+        WrongUse{{"compile", "m.gguf", "-o", "p", "--finalize-config", "key"}, "key=value"},
+        WrongUse{{"compile", "m.gguf", "-o", "p", "--rpc-polling-us", "10000"}, "0 to 9999"},
+        WrongUse{{"compile", "m.gguf", "-o", "p", "--sleep-latency-us", "0"}, "1 to 65535"},
+        WrongUse{{"compile", "m.gguf", "-o", "p", "--vtcm-mb", "9"}, "the VTCM of SM8750"},
+        WrongUse{{"compile", "m.gguf", "-o", "p", "--online-prepare", "--saver-dir", "s"},
+                 "exclude each other"},
         WrongUse{{"compile", "m.gguf", "-o", "p", "--vendor-timeout", "-1"}, "--vendor-timeout"},
         WrongUse{{"compile", "m.gguf", "-o", "p", "--log-level", "loud"}, "loud"},
         WrongUse{{"compile", "m.gguf", "-o", "p", "--soc", "SM0000"}, "SM8750"},
