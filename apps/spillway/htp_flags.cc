@@ -138,6 +138,10 @@ void AddCompilerFlags(CLI::App& app, HtpOptions& options) {
       ->check(CLI::Range(1, 3))
       ->capture_default_str()
       ->group(kCompiler);
+  app.add_option("--decode-optimization-level", options.decode_optimization_level,
+                 "The same for kv_forward; default: 2 where it shares weights, else the same")
+      ->check(CLI::Range(1, 3))
+      ->group(kCompiler);
   app.add_option("--vtcm-mb", options.vtcm_mb, "On-chip memory to use; 0: all that there is")
       ->capture_default_str()
       ->group(kCompiler);

@@ -72,6 +72,10 @@ struct HtpOptions {
   // ---- What the compiler makes.
   std::string soc = "SM8750";       // a name or number of the SoC table
   uint32_t optimization_level = 3;  // 1..3: how hard the compiler tries
+  // The same for kv_forward. Unset: 2 where optimization_level is 3 and the graphs share
+  // their weights, because there the compiler's estimates of a decode step are a tenth
+  // lower at 2 than at 3; otherwise optimization_level.
+  std::optional<uint32_t> decode_optimization_level;
   uint32_t vtcm_mb = 0;             // 0: all that the SoC has
   uint32_t hvx_threads = 0;         // 0: the vendor's default
   SlcAllocator slc_allocator = SlcAllocator::kOff;

@@ -110,7 +110,8 @@ class ContextCompilation {
       task.job.htp = htp;
       task.label =
           shards == 1 ? std::string(what) : fmt::format("{} {} of {}", what, shard + 1, shards);
-      if (cache_ != nullptr) task.cache_key = CacheKey(task.job);
+      // What an op package does is no part of the key.
+      if (cache_ != nullptr && htp.op_packages.empty()) task.cache_key = CacheKey(task.job);
       task.description = fmt::format("{}, {}, {}, shard {} of {}", manifest_.model_file,
                                      manifest_.recipe, report_.soc, shard + 1, shards);
       tasks.push_back(std::move(task));

@@ -178,8 +178,9 @@ class VendorCompile {
     const uint64_t mark = log_->Mark();
     SPILLWAY_ASSIGN_OR_RETURN(
         qnn::Graph * graph,
-        context_->CreateGraph(name, qnn::htp::MakeGraphConfigs(
-            qnn::htp::OptionsOfGraph(options_, name == kDecodeGraphName), *soc_)));
+        context_->CreateGraph(
+            name, qnn::htp::MakeGraphConfigs(
+                      qnn::htp::OptionsOfGraph(options_, name == kDecodeGraphName), *soc_)));
     const std::vector<std::string> problems = log_->ProblemsSince(mark);
     for (const auto& [key, value] : options_.finalize_config) {
       const std::string said = fmt::format("Option {} not found", key);

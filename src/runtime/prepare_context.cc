@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "package/package.h"
 #include "qnn/htp/options.h"
 #include "qnn/lower/lower.h"
 
@@ -15,8 +16,10 @@ namespace {
 Status AddGraph(qnn::Context& context, const Graph& graph, const HtpOptions& htp,
                 const qnn::htp::Soc& soc, const ContextProgress& progress) {
   if (progress) progress("build " + graph.name(), -1.0);
+  const HtpOptions of_graph = qnn::htp::OptionsOfGraph(htp, graph.name() == kDecodeGraphName);
   SPILLWAY_ASSIGN_OR_RETURN(
-      qnn::Graph * vendor, context.CreateGraph(graph.name(), qnn::htp::MakeGraphConfigs(htp, soc)));
+      qnn::Graph * vendor,
+      context.CreateGraph(graph.name(), qnn::htp::MakeGraphConfigs(of_graph, soc)));
   qnn::LowerOptions lower;
   lower.dump_intermediates = htp.dump_intermediates;
   SPILLWAY_RETURN_IF_ERROR(qnn::LowerGraph(graph, vendor, lower).status());

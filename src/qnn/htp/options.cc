@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 
@@ -134,6 +135,10 @@ Result<const Soc*> CheckOptions(const HtpOptions& options) {
   if (options.optimization_level < 1 || options.optimization_level > 3) {
     return OutOfRange("optimization_level", options.optimization_level, "1 to 3");
   }
+  if (options.decode_optimization_level &&
+      (*options.decode_optimization_level < 1 || *options.decode_optimization_level > 3)) {
+    return OutOfRange("decode_optimization_level", *options.decode_optimization_level, "1 to 3");
+  }
   if (options.hvx_threads > kMostHvxThreads) {
     return OutOfRange("hvx_threads", options.hvx_threads,
                       fmt::format("0 (the vendor's default) to {}", kMostHvxThreads));
@@ -183,6 +188,15 @@ std::vector<std::string> OptionWarnings(const HtpOptions& options, const Soc& so
         "{}: the vendor's compiler takes it for every SoC; whether {} has the hardware for it is "
         "not known here, so measure on the device",
         options.dlbc ? "dlbc" : "dlbc_weights", soc.name));
+  }
+  const uint32_t decode_level = options.decode_optimization_level.value_or(2);
+  if (options.weight_sharing.value_or(true) && options.decode_optimization_level &&
+      (decode_level == 1) != (options.optimization_level == 1)) {
+    warnings.push_back(fmt::format(
+        "decode_optimization_level is {} and optimization_level {}: graphs of level 1 and of "
+        "another level lay weights out differently and share none, so the context is twice as "
+        "large",
+        decode_level, options.optimization_level));
   }
   if (options.dump_intermediates) {
     warnings.emplace_back(
@@ -270,6 +284,16 @@ ContextConfigs MakeContextConfigs(const ContextOptions& options) {
 ContextConfigs MakeContextConfigs(const HtpOptions& options) {
   return MakeContextConfigs(
       ContextOptions{options.weight_sharing.value_or(false), options.priority, {}});
+}
+
+HtpOptions OptionsOfGraph(const HtpOptions& options, bool decode) {
+  HtpOptions of_graph = options;
+  if (!decode) return of_graph;
+  const bool shared = options.weight_sharing.value_or(false);
+  const uint32_t level = options.optimization_level;
+  of_graph.optimization_level =
+      options.decode_optimization_level.value_or(shared ? std::min(level, 2U) : level);
+  return of_graph;
 }
 
 GraphConfigs MakeGraphConfigs(const HtpOptions& options, const Soc& soc) {

@@ -66,6 +66,9 @@ ContextConfigs MakeContextConfigs(const ContextOptions& options);
 // Weight sharing is off when it is not set.
 ContextConfigs MakeContextConfigs(const HtpOptions& options);
 
+// The options as they are for one graph: `decode` (kv_forward) has a level of its own.
+HtpOptions OptionsOfGraph(const HtpOptions& options, bool decode);
+
 // Optimisation level, SLC allocator (sent always, 0 or 1, so that the vendor's
 // log proves it; kAuto is for the caller to decide and goes as 0), VTCM size, and
 // those of the others that differ from the vendor's default. `soc` is what

@@ -183,6 +183,7 @@ template <typename Options, typename Visitor>
 void VisitFields(Options& options, Visitor& visit) {
   visit("soc", options.soc);
   visit("optimization_level", options.optimization_level);
+  visit("decode_optimization_level", options.decode_optimization_level);
   visit("vtcm_mb", options.vtcm_mb);
   visit("hvx_threads", options.hvx_threads);
   visit("slc_allocator", options.slc_allocator);

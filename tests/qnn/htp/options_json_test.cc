@@ -20,6 +20,7 @@ const std::map<std::string, std::function<void(HtpOptions&)>>& FieldChanges() {
   static const std::map<std::string, std::function<void(HtpOptions&)>> changes = {
       {"soc", [](HtpOptions& o) { o.soc = "SM8650"; }},
       {"optimization_level", [](HtpOptions& o) { o.optimization_level = 1; }},
+      {"decode_optimization_level", [](HtpOptions& o) { o.decode_optimization_level = 1; }},
       {"vtcm_mb", [](HtpOptions& o) { o.vtcm_mb = 4; }},
       {"hvx_threads", [](HtpOptions& o) { o.hvx_threads = 2; }},
       {"slc_allocator", [](HtpOptions& o) { o.slc_allocator = SlcAllocator::kAuto; }},

@@ -250,6 +250,8 @@ TEST(HtpOptions, WrongValuesNameOptionAndRange) {
        "vtcm_mb is 9, expected 0 (all) to 8, the VTCM of SM8750"},
       {[](HtpOptions& o) { o.optimization_level = 4; }, StatusCode::kInvalidArgument,
        "optimization_level is 4, expected 1 to 3"},
+      {[](HtpOptions& o) { o.decode_optimization_level = 4; }, StatusCode::kInvalidArgument,
+       "decode_optimization_level is 4, expected 1 to 3"},
       {[](HtpOptions& o) { o.optimization_level = 0; }, StatusCode::kInvalidArgument,
        "optimization_level is 0"},
       {[](HtpOptions& o) { o.hvx_threads = 17; }, StatusCode::kInvalidArgument,
@@ -407,6 +409,22 @@ TEST(PowerConfigs, EveryModeSetsClocksSleepAndPolling) {
     EXPECT_EQ(configs.back().option, static_cast<uint32_t>(abi::kHtpPowerRpcPolling));
     EXPECT_EQ(configs.back().value, one.fast ? 9999U : 0U);
   }
+}
+
+TEST(OptionsOfGraph, DecodeHasALevelOfItsOwnAndALowerOneWhereWeightsAreShared) {
+  const auto level = [](const HtpOptions& options, bool decode) {
+    return OptionsOfGraph(options, decode).optimization_level;
+  };
+  HtpOptions options;
+  EXPECT_EQ(level(options, true), 3U);
+  options.weight_sharing = true;
+  EXPECT_EQ(level(options, true), 2U);
+  EXPECT_EQ(level(options, false), 3U);
+  options.optimization_level = 1;
+  EXPECT_EQ(level(options, true), 1U);
+  options.decode_optimization_level = 3;
+  EXPECT_EQ(level(options, true), 3U);
+  EXPECT_EQ(level(options, false), 1U);
 }
 
 TEST(PowerConfigs, OwnLatenciesWinOverTheMode) {
