@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <mutex>
 
@@ -177,6 +178,47 @@ TEST_F(RealVendorTest, SpillFillOfAGraphThatSpills) {
               static_cast<unsigned long long>(result.shard.spill_fill_bytes),
               static_cast<unsigned long long>(wide.spill_bytes),
               static_cast<unsigned long long>(wide.fill_bytes), wide.finalize_s);
+}
+
+// Prompts of 256 tokens in 1 MB of on-chip memory do not fit, and less so in the shard
+// with two layers than in that with one.
+TEST_F(RealVendorTest, ShardsThatSpillUnequallyShareTheLargestBuffer) {
+  test::TinyModelSpec spec;
+  spec.layers = 3;
+  spec.hidden = 256;
+  spec.head_dim = 64;
+  spec.ffn = 1024;
+  test::WriteTinyModel(options_.model_path, spec);
+  options_.htp_build = HtpBuild::kOn;
+  options_.num_shards = 2;
+  options_.prefill_ar_len = 256;
+  options_.context_len = 320;
+  options_.htp.vtcm_mb = 1;
+  options_.htp.slc_allocator = SlcAllocator::kAuto;
+  options_.use_cache = false;
+  const auto package = CompileAndOpen();
+  ASSERT_TRUE(package);
+  const std::vector<ShardInfo>& shards = package->manifest().shards;
+  ASSERT_THAT(shards, SizeIs(2));
+  EXPECT_GT(shards[1].spill_fill_bytes, 0U);
+  EXPECT_GT(shards[0].spill_fill_bytes, shards[1].spill_fill_bytes);
+  for (const ShardInfo& shard : shards) {
+    EXPECT_EQ(shard.max_spill_fill_bytes, shards[0].spill_fill_bytes);
+  }
+  // What spills could stay in the system-level cache, which SM8750 is known to have.
+  EXPECT_TRUE(package->manifest().slc_allocator);
+  EXPECT_THAT(report_.slc.marked_graphs, Contains("shard 0, prefill_forward"));
+
+  options_.mode = "kv";
+  const auto kv = CompileAndOpen();
+  ASSERT_TRUE(kv);
+  uint64_t most = 0;
+  for (const ShardInfo& shard : kv->manifest().shards) {
+    most = std::max(most, shard.spill_fill_bytes);
+  }
+  for (const ShardInfo& shard : kv->manifest().shards) {
+    EXPECT_EQ(shard.max_spill_fill_bytes, most);
+  }
 }
 
 }  // namespace
