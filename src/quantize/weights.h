@@ -9,6 +9,7 @@
 
 #include "base/thread_pool.h"
 #include "graph/graph.h"
+#include "quantize/hessian.h"
 
 namespace spillway {
 
@@ -30,18 +31,35 @@ struct WeightScheme {
 
 struct QuantizedMatrix {
   std::shared_ptr<const ConstantData> data;  // s8, kPackedN16K4
-  Encoding encoding;                         // per channel, axis 0
+  Encoding encoding;                         // per channel, axis 0, or blocks
   float min = 0.0f, max = 0.0f;              // of the float values
   // The first row with a value that is not finite, quantised as zeros.
   std::optional<uint32_t> bad_row;
 };
 
 // Quantises the rows of an f32 matrix [rows, cols] (read through ReadRows or
-// bytes()) symmetrically, round to nearest, ties to even: scale_n = max|w_n| /
-// (2^(bits-1) - 1), so -128 (or -8) never appears. A row of zeros, or of values so
-// small that their scale is not a normal float, is zeros with scale 1.
+// bytes()) symmetrically, ties to even, to -127..127 or -7..7 (-128 and -8 never
+// appear). Scales and block scales are those of lpbq.h: the widest for kRtn, the
+// best for the other methods, where the error of a column counts in proportion to
+// its input's second moment if `hessian` is given (finished, of `cols` inputs; may
+// be null). kGptq rounds with the Hessian's factor (gptq.h); without a factorised
+// Hessian it is the same as kMse. A row of zeros, or of values so small that their
+// scale is not a normal float, is zeros with scale 1. The result does not depend
+// on the number of threads; scratch memory is 64 rows a thread, and five times
+// that for kGptq.
+QuantizedMatrix QuantizeMatrix(const ConstantData& matrix, uint32_t rows, uint32_t cols,
+                               const WeightScheme& scheme, const InputHessian* hessian,
+                               ThreadPool* pool);
+// Round to nearest, per channel.
 QuantizedMatrix QuantizeMatrix(const ConstantData& matrix, uint32_t rows, uint32_t cols,
                                uint8_t bits, ThreadPool* pool);
+
+// The real values of a quantised matrix [rows, cols] as an f32 constant in memory.
+std::shared_ptr<const ConstantData> DequantizeMatrix(const QuantizedMatrix& matrix, uint32_t rows,
+                                                     uint32_t cols, ThreadPool* pool);
+// The rows of `matrix` as an f32 constant in memory.
+std::shared_ptr<const ConstantData> ReadMatrix(const ConstantData& matrix, uint32_t rows,
+                                               uint32_t cols, ThreadPool* pool);
 
 }  // namespace spillway
 

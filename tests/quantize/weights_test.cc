@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "tests/support/random.h"
@@ -141,6 +143,173 @@ TEST(QuantizeMatrixTest, ThreadsAndSourcesMakeNoDifference) {
     EXPECT_EQ(
         std::memcmp(other.data->bytes().data(), one.data->bytes().data(), one.data->bytes().size()),
         0);
+  }
+}
+
+// Random values whose sizes differ from block to block.
+std::vector<float> UnevenMatrix(uint32_t rows, uint32_t cols, uint64_t seed) {
+  std::vector<float> values = RandomMatrix(rows, cols, seed);
+  test::Random random(seed + 1);
+  for (size_t i = 0; i < values.size(); i += 16) {
+    const float size = std::exp(static_cast<float>(random.Gauss()));
+    for (size_t k = i; k < std::min(values.size(), i + 16); ++k) values[k] *= size;
+  }
+  return values;
+}
+
+QuantizedMatrix Quantize(const std::vector<float>& values, uint32_t rows,
+                         const WeightScheme& scheme, const InputHessian* hessian = nullptr,
+                         size_t threads = 1) {
+  ThreadPool pool(threads);
+  const auto cols = static_cast<uint32_t>(values.size() / rows);
+  return QuantizeMatrix(*MakeConstantOf(values), rows, cols, scheme, hessian, &pool);
+}
+
+std::vector<float> Dequantize(const QuantizedMatrix& matrix, uint32_t rows, uint32_t cols) {
+  ThreadPool pool(2);
+  const auto constant = DequantizeMatrix(matrix, rows, cols, &pool);
+  const auto* values = reinterpret_cast<const float*>(constant->bytes().data());
+  return {values, values + size_t{rows} * cols};
+}
+
+constexpr WeightMethod kMethods[] = {WeightMethod::kRtn, WeightMethod::kMse, WeightMethod::kGptq};
+
+TEST(QuantizeMatrixTest, BlocksEqualTheNaiveFormula) {
+  for (const uint32_t block : {16u, 32u, 64u}) {
+    for (const auto& [rows, cols] : {std::pair{1u, 64u}, {70u, 128u}, {20u, 100u}}) {
+      const std::vector<float> values = UnevenMatrix(rows, cols, block + rows);
+      const QuantizedMatrix matrix = Quantize(values, rows, {.bits = 4, .block = block});
+      const uint32_t blocks = (cols + block - 1) / block;
+      const Encoding& encoding = matrix.encoding;
+      EXPECT_EQ(encoding.kind, Encoding::Kind::kBlock);
+      EXPECT_EQ(encoding.axis, 0u);
+      EXPECT_EQ(encoding.bits, 4);
+      EXPECT_EQ(encoding.block_size, block);
+      ASSERT_EQ(encoding.channel_scales.size(), rows);
+      ASSERT_EQ(encoding.block_scales.size(), size_t{rows} * blocks);
+      const std::vector<float> real = Dequantize(matrix, rows, cols);
+      for (uint32_t n = 0; n < rows; ++n) {
+        float largest = 0;
+        std::vector<float> maxima(blocks, 0.0f);
+        for (uint32_t k = 0; k < cols; ++k) {
+          const float magnitude = std::abs(values[size_t{n} * cols + k]);
+          largest = std::max(largest, magnitude);
+          maxima[k / block] = std::max(maxima[k / block], magnitude);
+        }
+        const float scale = encoding.channel_scales[n];
+        EXPECT_FLOAT_EQ(scale, largest / 7.0f / 16.0f);
+        for (uint32_t k = 0; k < cols; ++k) {
+          const int multiplier = encoding.block_scales[n * blocks + k / block];
+          EXPECT_EQ(
+              multiplier,
+              std::clamp(static_cast<int>(std::ceil(maxima[k / block] / (7.0f * scale) * 0.99999f)),
+                         1, 16));
+          const int q = At(matrix, n, k, cols);
+          EXPECT_LE(std::abs(q), 7);
+          const float step = scale * static_cast<float>(multiplier);
+          EXPECT_EQ(real[size_t{n} * cols + k], step * static_cast<float>(q));
+          // Within half a step, but for the rounding of the quotients.
+          EXPECT_LE(std::abs(real[size_t{n} * cols + k] - values[size_t{n} * cols + k]),
+                    0.50001f * step);
+        }
+      }
+    }
+  }
+}
+
+double SquaredError(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) sum += std::pow(double{a[i]} - b[i], 2);
+  return sum;
+}
+
+TEST(QuantizeMatrixTest, SearchedScalesAreNotWorse) {
+  const uint32_t rows = 70, cols = 96;
+  const std::vector<float> values = UnevenMatrix(rows, cols, 77);
+  for (const uint32_t block : {0u, 16u, 32u, 64u}) {
+    const auto nearest = Quantize(values, rows, {.bits = 4, .block = block});
+    const auto best =
+        Quantize(values, rows, {.bits = 4, .block = block, .method = WeightMethod::kMse});
+    for (uint32_t n = 0; n < rows; ++n) {
+      const auto row = [&](const std::vector<float>& all) {
+        return std::vector<float>(all.begin() + n * cols, all.begin() + (n + 1) * cols);
+      };
+      EXPECT_LE(SquaredError(row(Dequantize(best, rows, cols)), row(values)),
+                1.00001 * SquaredError(row(Dequantize(nearest, rows, cols)), row(values)));
+    }
+  }
+}
+
+TEST(QuantizeMatrixTest, ZerosSurviveEveryMethod) {
+  const uint32_t rows = 5, cols = 64;
+  ThreadPool pool(1);
+  InputHessian hessian(cols);
+  const std::vector<float> inputs = RandomMatrix(100, cols, 5);
+  hessian.Add(inputs.data(), 100, &pool);
+  ASSERT_TRUE(hessian.Finish(&pool).ok());
+  std::vector<float> values = RandomMatrix(rows, cols, 6);
+  std::fill_n(values.begin() + cols, cols, 0.0f);        // a row
+  std::fill_n(values.begin() + 2 * cols, 32, 0.0f);      // a block
+  std::fill_n(values.begin() + 3 * cols, cols, 1e-42f);  // almost nothing
+  for (const WeightMethod method : kMethods) {
+    for (const auto& [bits, block] : {std::pair{8, 0}, {4, 0}, {4, 16}, {4, 32}, {4, 64}}) {
+      const WeightScheme scheme{static_cast<uint8_t>(bits), static_cast<uint32_t>(block), method};
+      const QuantizedMatrix matrix = Quantize(values, rows, scheme, &hessian);
+      EXPECT_EQ(matrix.encoding.channel_scales[1], 1.0f);
+      EXPECT_EQ(matrix.encoding.channel_scales[3], 1.0f);
+      for (uint32_t k = 0; k < cols; ++k) {
+        EXPECT_EQ(At(matrix, 1, k, cols), 0);
+        EXPECT_EQ(At(matrix, 3, k, cols), 0);
+        // GPTQ may give the errors of other blocks to zeros.
+        if (method != WeightMethod::kGptq && k < 32) {
+          EXPECT_EQ(At(matrix, 2, k, cols), 0);
+        }
+      }
+      const int limit = bits == 8 ? 127 : 7;
+      for (uint32_t n = 0; n < rows; ++n) {
+        for (uint32_t k = 0; k < cols; ++k) EXPECT_LE(std::abs(At(matrix, n, k, cols)), limit);
+      }
+      for (const uint8_t multiplier : matrix.encoding.block_scales) {
+        EXPECT_TRUE(multiplier >= 1 && multiplier <= 16);
+      }
+    }
+  }
+}
+
+// What is quantised already comes back as it is. (The smallest block scales of rounded values
+// can be smaller than those of the values, so this holds per channel only.)
+TEST(QuantizeMatrixTest, Idempotent) {
+  const uint32_t rows = 20, cols = 128;
+  const std::vector<float> values = UnevenMatrix(rows, cols, 90);
+  for (const uint8_t bits : {uint8_t{8}, uint8_t{4}}) {
+    const WeightScheme scheme{.bits = bits};
+    const std::vector<float> once = Dequantize(Quantize(values, rows, scheme), rows, cols);
+    const std::vector<float> twice = Dequantize(Quantize(once, rows, scheme), rows, cols);
+    for (size_t i = 0; i < once.size(); ++i) EXPECT_FLOAT_EQ(twice[i], once[i]);
+  }
+}
+
+TEST(QuantizeMatrixTest, EveryMethodIsTheSameWithMoreThreads) {
+  const uint32_t rows = 150, cols = 96;
+  const std::vector<float> values = UnevenMatrix(rows, cols, 8);
+  const std::vector<float> inputs = RandomMatrix(500, cols, 9);
+  std::vector<std::unique_ptr<InputHessian>> hessians;
+  for (const size_t threads : {1u, 2u}) {
+    ThreadPool pool(threads);
+    hessians.push_back(std::make_unique<InputHessian>(cols));
+    hessians.back()->Add(inputs.data(), 500, &pool);
+    ASSERT_TRUE(hessians.back()->Finish(&pool).ok());
+  }
+  for (const WeightMethod method : kMethods) {
+    for (const uint32_t block : {0u, 32u}) {
+      const WeightScheme scheme{4, block, method};
+      const QuantizedMatrix one = Quantize(values, rows, scheme, hessians[0].get(), 1);
+      const QuantizedMatrix two = Quantize(values, rows, scheme, hessians[1].get(), 2);
+      EXPECT_EQ(one.encoding, two.encoding);
+      EXPECT_EQ(
+          std::memcmp(one.data->bytes().data(), two.data->bytes().data(), one.data->bytes().size()),
+          0);
+    }
   }
 }
 
