@@ -10,7 +10,7 @@
 # bytes read a decode step over weight bytes, and context bytes over weight bytes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-build=build/release
+build=${SPILLWAY_BUILD:-build/release}
 model=${1:-.deps/model/SmolLM2-135M-Instruct.Q4_1.gguf}
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT

@@ -8,7 +8,7 @@
 # disk). Prints seconds, peak memory of all processes and the contexts' sizes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-build=build/release
+build=${SPILLWAY_BUILD:-build/release}
 (($#)) || set -- 1b
 out=$(mktemp -d "${TMPDIR:-/tmp}/spillway-large.XXXXXX")
 trap 'rm -rf "$out"' EXIT
