@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <limits>
 
 #include "base/log.h"
 #include "quantize/recipe.h"
@@ -160,6 +161,24 @@ Result<std::vector<uint32_t>> ParsePrefixTokens(const CompileOptions& options,
     return InvalidArgumentError("the I/O profile executorch has no place for prefix tokens");
   }
   return tokens;
+}
+
+Status CheckTensorSizes(const Graph& graph) {
+  for (const Tensor& tensor : graph.tensors()) {
+    // Weights go out as one value a byte.
+    const uint64_t bytes = NumElements(tensor.shape) * DTypeSize(tensor.dtype);
+    if (bytes <= std::numeric_limits<uint32_t>::max()) continue;
+    return UnsupportedError(
+        fmt::format("graph {}: tensor {} {} {} has {:.2f} GB, and the vendor's interface takes at "
+                    "most 4.29 GB; "
+                    "{}",
+                    graph.name(), tensor.name, DTypeName(tensor.dtype), ShapeToString(tensor.shape),
+                    static_cast<double>(bytes) / 1e9,
+                    tensor.role == TensorRole::kConstant
+                        ? "a weight of that size cannot be compiled"
+                        : "use a shorter --context-len or a smaller --prefill-ar-len"));
+  }
+  return OkStatus();
 }
 
 Status CheckAgainstModel(const CompileOptions& options, const Model& model) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "decoder/decoder.h"
+#include "graph/graph.h"
 #include "model/model.h"
 #include "qnn/htp/options.h"
 #include "qnn/htp/soc_table.h"
@@ -31,6 +32,10 @@ Result<CheckedOptions> CheckCompileOptions(const CompileOptions& options);
 // than half of the context, and for ids with the executorch profile.
 Result<std::vector<uint32_t>> ParsePrefixTokens(const CompileOptions& options,
                                                 const ModelConfig& config);
+
+// kUnsupported names the tensor that is larger than the vendor's interface can say (its
+// sizes have 32 bits), and what makes it so large.
+Status CheckTensorSizes(const Graph& graph);
 
 // Warns of a context longer than the model was trained for; refuses what the
 // model cannot do.

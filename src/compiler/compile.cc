@@ -266,6 +266,7 @@ class Compilation {
     LegalizeTarget target;
     target.htp_arch = static_cast<int>(checked_.soc->arch);
     SPILLWAY_ASSIGN_OR_RETURN(Graph legal, Legalize(quantized, target));
+    if (report_.htp_left_out.empty()) SPILLWAY_RETURN_IF_ERROR(CheckTensorSizes(legal));
     return std::make_shared<const Graph>(std::move(legal));
   }
 

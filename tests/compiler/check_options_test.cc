@@ -91,5 +91,16 @@ TEST(CheckOptionsTest, EachWrongOptionIsNamedWithWhatIsAllowed) {
   }
 }
 
+TEST(CheckTensorSizes, NamesWhatIsTooLarge) {
+  Graph graph("prefill_forward");
+  graph.AddInput("fits", DType::kU16, {1, 1, 32768, 65535});
+  EXPECT_TRUE(CheckTensorSizes(graph).ok());
+  graph.AddInput("scores", DType::kU16, {1, 1, 32768, 65536});
+  const Status status = CheckTensorSizes(graph);
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_THAT(status.message(), HasSubstr("tensor scores u16 [1, 1, 32768, 65536] has 4.29 GB"));
+  EXPECT_THAT(status.message(), HasSubstr("--context-len"));
+}
+
 }  // namespace
 }  // namespace spillway
