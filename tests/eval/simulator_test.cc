@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "eval/verify.h"
@@ -20,7 +21,12 @@
 namespace spillway {
 namespace {
 
-class SimulatorTest : public ::testing::TestWithParam<const char*> {
+struct SimulatorCase {
+  const char* architecture;
+  const char* recipe;
+};
+
+class SimulatorTest : public ::testing::TestWithParam<SimulatorCase> {
  protected:
   void SetUp() override {
 #if !defined(__x86_64__)
@@ -31,7 +37,8 @@ class SimulatorTest : public ::testing::TestWithParam<const char*> {
     }
   }
 
-  std::shared_ptr<const Package> Compiled(const std::string& architecture) {
+  std::shared_ptr<const Package> Compiled(const std::string& architecture,
+                                          const std::string& recipe) {
     test::TinyModelSpec spec;
     spec.architecture = architecture;
     spec.seed = 2;  // no two best tokens of nearly equal logits on the way
@@ -42,6 +49,7 @@ class SimulatorTest : public ::testing::TestWithParam<const char*> {
     options.context_len = 64;
     options.prefill_ar_len = 16;
     options.calib_tokens = 256;
+    options.recipe = recipe;
     options.htp_build = HtpBuild::kOn;
     options.qnn_lib_dir = *test::QnnLibDir();
     options.with_simulator = true;
@@ -65,7 +73,7 @@ std::vector<uint32_t> Prompt() {
 }
 
 TEST_P(SimulatorTest, StepsAndOperationsAgree) {
-  const auto package = Compiled(GetParam());
+  const auto package = Compiled(GetParam().architecture, GetParam().recipe);
   ASSERT_TRUE(package);
   const auto host = HostModelExecutor::Open(package, {.threads = 2});
   ASSERT_TRUE(host.ok()) << host.status().ToString();
@@ -75,11 +83,17 @@ TEST_P(SimulatorTest, StepsAndOperationsAgree) {
   ASSERT_TRUE(htp.ok()) << htp.status().ToString();
   Result<VerifyReport> report = VerifyExecutors(**host, **htp, Prompt(), {}, nullptr);
   ASSERT_TRUE(report.ok()) << report.status().ToString();
-  EXPECT_GE(report->logits_sqnr_db, 30.0);
   EXPECT_EQ(report->generated_tokens, 4u);
-  EXPECT_EQ(report->equal_tokens, 4u);
-  EXPECT_EQ(report->reference_tokens, report->tested_tokens);
-  EXPECT_EQ(report->top1_agreement, 1.0);
+  if (std::string_view(GetParam().recipe) == "8a8w") {
+    // 2% of the results of 8-bit products are one step off, and a step of the residual
+    // stream is what quantisation itself costs: no closer than to the float model.
+    EXPECT_GE(report->logits_sqnr_db, 15.0);
+  } else {
+    EXPECT_GE(report->logits_sqnr_db, 30.0);
+    EXPECT_EQ(report->equal_tokens, 4u);
+    EXPECT_EQ(report->reference_tokens, report->tested_tokens);
+    EXPECT_EQ(report->top1_agreement, 1.0);
+  }
   EXPECT_GE(report->steps, 5u);
   EXPECT_FALSE(report->outputs.empty());
 
@@ -89,8 +103,8 @@ TEST_P(SimulatorTest, StepsAndOperationsAgree) {
   ASSERT_TRUE(operations.ok()) << operations.status().ToString();
   report->operations = *operations;
   EXPECT_GT(report->operations.size(), 40u);
-  std::printf("  %s: SQNR %.1f dB, %zu operations\n", GetParam(), report->logits_sqnr_db,
-              report->operations.size());
+  std::printf("  %s, %s: SQNR %.1f dB, %zu operations\n", GetParam().architecture,
+              GetParam().recipe, report->logits_sqnr_db, report->operations.size());
   for (const OperationDifference& operation : report->BeyondAllowed()) {
     std::printf("  beyond: %-26s %-10s %-20s max %.0f mean %.3f allowed %.0f\n",
                 operation.operation.c_str(), operation.type.c_str(), operation.types.c_str(),
@@ -99,8 +113,19 @@ TEST_P(SimulatorTest, StepsAndOperationsAgree) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, SimulatorTest, ::testing::Values("llama", "qwen2", "qwen3"),
-                         [](const auto& test) { return std::string(test.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Models, SimulatorTest,
+    ::testing::Values(SimulatorCase{"llama", "16a8w"}, SimulatorCase{"qwen2", "16a8w"},
+                      SimulatorCase{"qwen3", "16a8w"}, SimulatorCase{"llama", "16a4w"},
+                      SimulatorCase{"llama", "16a4w-block"},
+                      SimulatorCase{"llama", "16a4w-block16"}, SimulatorCase{"llama", "8a8w"},
+                      SimulatorCase{"qwen2", "8a8w"}, SimulatorCase{"llama", "fp16"},
+                      SimulatorCase{"qwen2", "fp16"}),
+    [](const auto& test) {
+      std::string name = std::string(test.param.architecture) + "_" + test.param.recipe;
+      std::replace(name.begin(), name.end(), '-', '_');
+      return name;
+    });
 
 }  // namespace
 }  // namespace spillway
