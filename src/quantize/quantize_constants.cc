@@ -107,7 +107,7 @@ const QuantizedMatrix& GraphQuantizer::Matrix(const DataPtr& data, uint32_t rows
   CachedMatrix cached;
   cached.keep = keep;
   cached.matrix = scheme.bits == 16 ? HalfMatrix(*data, rows, cols, pool_)
-                                    : QuantizeMatrix(*data, rows, cols, scheme.bits, pool_);
+                                    : QuantizeMatrix(*data, rows, cols, scheme, nullptr, pool_);
   return matrices_.emplace(key, std::move(cached)).first->second.matrix;
 }
 

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
+#include <map>
 
 #include "graph/legalize.h"
 #include "package/package.h"
@@ -26,12 +29,13 @@ class Quantised {
  public:
   explicit Quantised(const test::TinyModelSpec& spec, DType kv = DType::kU8,
                      IoProfile io = IoProfile::kSpillway)
+      : Quantised(spec, RecipeWith(kv), io) {}
+  Quantised(const test::TinyModelSpec& spec, const Recipe& recipe,
+            IoProfile io = IoProfile::kSpillway)
       : tiny_(spec) {
     Result<TensorRanges> ranges =
         Calibrate(*tiny_.decoder, tiny_.Windows({kContext, kContext, 30, 24}), {}, &pool_, nullptr);
     EXPECT_TRUE(ranges.ok()) << ranges.status().ToString();
-    Recipe recipe;
-    recipe.kv = kv;
     quantizer_ = std::make_unique<GraphQuantizer>(recipe, std::move(ranges).value(), &pool_);
     const ModelConfig& config = tiny_.model->config();
     embedding = quantizer_->QuantizeEmbedding(
@@ -44,6 +48,12 @@ class Quantised {
       EXPECT_TRUE(graph.ok()) << graph.status().ToString();
       graphs.push_back(std::make_shared<Graph>(std::move(graph).value()));
     }
+  }
+
+  static Recipe RecipeWith(DType kv) {
+    Recipe recipe;
+    recipe.kv = kv;
+    return recipe;
   }
 
   const Graph& prefill() const { return *graphs[0]; }
@@ -116,7 +126,7 @@ TEST(GraphQuantizerTest, PrefillAndDecodeAgree) {
       constants += tensor.role == TensorRole::kConstant ? 1 : 0;
     }
     EXPECT_GT(constants, 20);
-    ASSERT_EQ(q.prefill().ops().size(), q.floats[0]->ops().size());
+    ASSERT_EQ(q.prefill().ops().size(), q.floats[0]->ops().size()) << "no Convert is added";
     for (size_t i = 0; i < q.prefill().ops().size(); ++i) {
       EXPECT_EQ(q.prefill().ops()[i].name, q.floats[0]->ops()[i].name);
     }
@@ -346,6 +356,264 @@ TEST(QuantizedLogitsTest, TokenIdProfile) {
   auto integers = q.Executor(q.graphs, q.embedding);
   ASSERT_TRUE(floats && integers);
   EXPECT_GE(SqnrDb(AllLogits(*floats, tokens, 20), AllLogits(*integers, tokens, 20)), 20.0);
+}
+
+// ------------------------------------------------------------------ recipes
+
+std::vector<std::string> RecipeNames() {
+  std::vector<std::string> names;
+  for (const Recipe& recipe : BuiltInRecipes()) names.push_back(recipe.name);
+  return names;
+}
+
+class EveryRecipe : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(EveryRecipe, OneTypeAndEncodingANameInBothGraphs) {
+  for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
+    test::TinyModelSpec spec;
+    spec.architecture = architecture;
+    Quantised q(spec, *FindRecipe(GetParam()));
+    ASSERT_EQ(q.prefill().tensors().size(), q.decode().tensors().size());
+    for (const Tensor& tensor : q.prefill().tensors()) {
+      const Tensor& twin = Named(q.decode(), tensor.name);
+      EXPECT_EQ(tensor.dtype, twin.dtype) << tensor.name;
+      EXPECT_EQ(tensor.encoding, twin.encoding) << tensor.name;
+      EXPECT_EQ(tensor.data, twin.data) << tensor.name << " is shared";
+      EXPECT_NE(tensor.dtype, DType::kF32) << tensor.name;
+    }
+    for (const auto& graph : q.graphs) {
+      const Result<Graph> legal = Legalize(*graph, {});
+      EXPECT_TRUE(legal.ok()) << legal.status().ToString();
+    }
+  }
+}
+
+// A chunk of a prompt and single tokens, whole layers and shards.
+TEST_P(EveryRecipe, ChunksAndSingleTokensAgree) {
+  test::TinyModelSpec spec;
+  Quantised q(spec, *FindRecipe(GetParam()));
+  Quantised::Graphs legal;
+  for (const auto& graph : q.graphs) {
+    Result<Graph> made = Legalize(*graph, {});
+    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    legal.push_back(std::make_shared<Graph>(std::move(made).value()));
+  }
+  const std::vector<uint32_t> tokens = q.Tokens(30);
+  auto floats = q.Executor(q.floats, q.FloatTable());
+  auto hybrid = q.Executor(legal, q.embedding);
+  auto single = q.Executor({legal[1]}, q.embedding);
+  ASSERT_TRUE(floats && hybrid && single);
+  const auto expected = AllLogits(*floats, tokens, 30);
+  const auto chunks = AllLogits(*hybrid, tokens, 30);
+  const auto ones = AllLogits(*single, tokens, 1);
+  // Floats are summed in another order when there are more rows.
+  if (GetParam() == "fp16") {
+    EXPECT_GE(SqnrDb(chunks, ones), 40.0);
+  } else {
+    EXPECT_EQ(chunks, ones);
+  }
+  const double db = SqnrDb(expected, chunks);
+  std::printf("  %s: %.1f dB\n", GetParam().c_str(), db);
+  const std::map<std::string, double> least = {
+      {"16a8w", 20}, {"16a4w", 4}, {"16a4w-block", 6}, {"8a8w", 5}, {"fp16", 45}};
+  const auto floor = least.find(GetParam());
+  EXPECT_GE(db, floor == least.end() ? 5.0 : floor->second);
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, EveryRecipe, ::testing::ValuesIn(RecipeNames()),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(RecipeGraphTest, FourBitWeightsAndAnEightBitHead) {
+  for (const std::string name : {"16a4w", "16a4w-block", "16a4w-block16"}) {
+    test::TinyModelSpec spec;
+    spec.tied = false;
+    Quantised q(spec, *FindRecipe(name));
+    int linears = 0;
+    for (const Op& op : q.decode().ops()) {
+      if (op.type != OpType::kLinear) continue;
+      const Tensor& weight = q.decode().tensor(op.inputs[1]);
+      EXPECT_EQ(weight.dtype, DType::kS8);
+      if (op.name == "head") {
+        EXPECT_EQ(weight.encoding.bits, 8);
+        EXPECT_EQ(weight.encoding.kind, Encoding::Kind::kPerChannel);
+        continue;
+      }
+      ++linears;
+      EXPECT_EQ(weight.encoding.bits, 4) << op.name;
+      const auto* values = reinterpret_cast<const int8_t*>(weight.data->bytes().data());
+      for (size_t i = 0; i < weight.data->bytes().size(); ++i) {
+        ASSERT_LE(std::abs(values[i]), 7) << op.name;
+      }
+      if (name == "16a4w") {
+        EXPECT_EQ(weight.encoding.kind, Encoding::Kind::kPerChannel);
+      } else {
+        EXPECT_EQ(weight.encoding.kind, Encoding::Kind::kBlock);
+        EXPECT_EQ(weight.encoding.block_size, name == "16a4w-block" ? 32u : 16u);
+      }
+    }
+    EXPECT_EQ(linears, 14);
+    EXPECT_EQ(q.embedding.encoding.bits, 8);
+  }
+}
+
+// The letter of 8a8w.
+TEST(RecipeGraphTest, EightBitActivations) {
+  Quantised q({}, *FindRecipe("8a8w"));
+  const std::vector<std::string> wide = {kMaskInputName,
+                                         kLogitsName,
+                                         "final_norm",
+                                         "final_norm.gamma",
+                                         "head",
+                                         "layers.0.q.grouped.u16",
+                                         "layers.0.scores",
+                                         "layers.0.scores.masked",
+                                         "layers.0.attention",
+                                         "layers.0.mixed"};
+  for (const std::string& name : wide) {
+    EXPECT_EQ(Named(q.decode(), name).dtype, DType::kU16) << name;
+  }
+  for (const std::string name :
+       {kHiddenInputName, "layers.0.attn_norm", "layers.0.q", "layers.0.q.rope", "layers.0.k.rope",
+        "layers.0.o", "layers.0.attn_out", "layers.0.gate.active", "layers.0.gated", "layers.0.out",
+        "layers.0.attn_norm.gamma", "rope.cos", "k_cache_0"}) {
+    const Tensor& tensor = Named(q.decode(), name);
+    EXPECT_EQ(tensor.dtype, DType::kU8) << name;
+    EXPECT_EQ(tensor.encoding.kind, Encoding::Kind::kPerTensor) << name << " has no channel axis";
+    EXPECT_GE(tensor.encoding.offset, -255);
+    EXPECT_LE(tensor.encoding.offset, 0);
+    EXPECT_GE(tensor.encoding.scale, 0.0001f / 255.0f);
+  }
+  // Keys and values are made in the caches' encoding.
+  EXPECT_EQ(Named(q.decode(), "layers.0.k.rope").encoding, Named(q.decode(), "k_cache_0").encoding);
+  for (const Tensor& tensor : q.decode().tensors()) {
+    if (!tensor.name.ends_with(".weight")) continue;
+    EXPECT_EQ(tensor.encoding.bits, 8) << tensor.name;
+  }
+}
+
+int CountConverts(const Graph& graph) {
+  const Result<Graph> legal = Legalize(graph, {});
+  EXPECT_TRUE(legal.ok()) << legal.status().ToString();
+  return static_cast<int>(std::count_if(legal->ops().begin(), legal->ops().end(),
+                                        [](const Op& op) { return op.type == OpType::kConvert; }));
+}
+
+TEST(RecipeGraphTest, NoNeedlessConverts) {
+  const test::TinyModelSpec spec;
+  const int layers = static_cast<int>(spec.layers);
+  // 8a8w: queries to 16 bits, what attention mixed back to 8; the last residual to 16.
+  Quantised narrow(spec, *FindRecipe("8a8w"));
+  std::vector<std::string> names;
+  for (const Op& op : narrow.decode().ops()) {
+    if (op.type == OpType::kConvert && !op.name.ends_with(".cached")) names.push_back(op.name);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"layers.0.q.grouped.u16", "layers.0.mixed.joined.u8",
+                                             "layers.1.q.grouped.u16", "layers.1.mixed.joined.u8",
+                                             "layers.1.out.u16"}));
+  for (const auto& graph : narrow.graphs) EXPECT_EQ(CountConverts(*graph), 2 * layers + 1);
+  // 16-bit activations: keys and values to the cache's 8 bits; none when it has 16, too.
+  Quantised wide(spec, *FindRecipe("16a8w"));
+  for (const auto& graph : wide.graphs) EXPECT_EQ(CountConverts(*graph), 2 * layers);
+  for (const auto& graph : Quantised(spec, DType::kU16).graphs) EXPECT_EQ(CountConverts(*graph), 0);
+  for (const auto& graph : Quantised(spec, *FindRecipe("fp16")).graphs) {
+    EXPECT_EQ(CountConverts(*graph), 0);
+  }
+}
+
+TEST(RecipeGraphTest, SymmetricActivations) {
+  Recipe recipe = *FindRecipe("8a8w");
+  recipe.activation.symmetric = true;
+  Quantised q({}, recipe);
+  for (const std::string name : {"layers.0.gate", "layers.1.out", "layers.0.attn_norm.gamma"}) {
+    EXPECT_EQ(Named(q.decode(), name).encoding.offset, -128) << name;
+  }
+  const Range& gate = q.quantizer().ranges().at("layers.0.gate");
+  EXPECT_EQ(Named(q.decode(), "layers.0.gate").encoding,
+            SymmetricEncoding(DType::kU8, std::max(gate.max, -gate.min)));
+  EXPECT_EQ(Named(q.decode(), "layers.0.attention").encoding.offset, 0) << "softmax has its own";
+}
+
+// A residual stream of 16 bits inside a graph of 8: converts where the types meet.
+TEST(RecipeGraphTest, RulesOverTheBase) {
+  Recipe recipe = *FindRecipe("8a8w");
+  recipe.activation_rules.push_back({"layers.*.out", {DType::kU16, false}});
+  recipe.activation_rules.push_back({"layers.*.attn_out", {DType::kU16, false}});
+  recipe.weight_rules.push_back({"layers.[1].down", {4, 32, WeightMethod::kRtn}});
+  Quantised q({}, recipe);
+  EXPECT_EQ(Named(q.decode(), "layers.0.out").dtype, DType::kU16);
+  EXPECT_EQ(Named(q.decode(), "layers.0.down.u16").dtype, DType::kU16);
+  EXPECT_EQ(Named(q.decode(), "layers.0.out.u8").dtype, DType::kU8);
+  EXPECT_EQ(q.decode().Find("layers.1.out.u16"), std::nullopt) << "it has 16 bits already";
+  EXPECT_EQ(Named(q.decode(), "layers.1.down.weight").encoding.block_size, 32u);
+  EXPECT_EQ(Named(q.decode(), "layers.0.down.weight").encoding.bits, 8);
+  for (const auto& graph : q.graphs) {
+    const Result<Graph> legal = Legalize(*graph, {});
+    EXPECT_TRUE(legal.ok()) << legal.status().ToString();
+  }
+  const std::vector<uint32_t> tokens = q.Tokens(20);
+  auto floats = q.Executor(q.floats, q.FloatTable());
+  auto integers = q.Executor(q.graphs, q.embedding);
+  EXPECT_GE(SqnrDb(AllLogits(*floats, tokens, 20), AllLogits(*integers, tokens, 20)), 8.0);
+}
+
+TEST(RecipeGraphTest, HeadAndEmbeddingOfDifferentSchemes) {
+  Recipe recipe;
+  recipe.head = {4, 32, WeightMethod::kRtn};
+  Quantised q({}, recipe);
+  EXPECT_EQ(q.embedding.encoding.bits, 8);
+  EXPECT_EQ(Named(q.decode(), kHeadWeightName).encoding.block_size, 32u);
+  EXPECT_NE(q.embedding.data, Named(q.decode(), kHeadWeightName).data);
+}
+
+TEST(RecipeGraphTest, Fp16NeedsNoCalibration) {
+  test::TinyDecoder tiny{test::TinyModelSpec{}};
+  ThreadPool pool(1);
+  GraphQuantizer quantizer(*FindRecipe("fp16"), {}, &pool);
+  const Tensor table =
+      quantizer.QuantizeEmbedding(kHeadWeightName, tiny.decoder->EmbeddingData(), 300, 64);
+  EXPECT_EQ(table.dtype, DType::kF16);
+  const Result<Graph> graph = quantizer.Quantize(*tiny.Build("g", 1, 8));
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  for (const Tensor& tensor : graph->tensors()) {
+    EXPECT_TRUE(tensor.dtype == DType::kF16 || tensor.dtype == DType::kI32) << tensor.name;
+  }
+  EXPECT_EQ(Named(*graph, kHeadWeightName).data, table.data);
+}
+
+TEST(RecipeGraphTest, MatricesThatAreGiven) {
+  Quantised q({});
+  const Tensor& own = Named(q.decode(), "layers.0.up.weight");
+  QuantizedMatrix matrix;
+  matrix.encoding = own.encoding;
+  matrix.encoding.channel_scales[0] *= 2;
+  matrix.data = own.data;
+  q.quantizer().UseMatrices({{"layers.0.up.weight", matrix}});
+  const Result<Graph> graph = q.quantizer().Quantize(*q.floats[1]);
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  EXPECT_EQ(Named(*graph, "layers.0.up.weight").encoding, matrix.encoding);
+  EXPECT_NE(own.encoding, matrix.encoding);
+  q.quantizer().ReleaseMatrices();
+  const Result<Graph> again = q.quantizer().Quantize(*q.floats[1]);
+  ASSERT_FALSE(again.ok());
+  EXPECT_THAT(again.status().message(), HasSubstr("layers.0.up.weight was released"));
+}
+
+TEST(RecipeGraphTest, ReleasedMatricesComeBackTheSame) {
+  Quantised q({});
+  const auto before = Named(q.decode(), "layers.0.up.weight").data;
+  const std::weak_ptr<const ConstantData> watched = before;
+  q.quantizer().ReleaseMatrices();
+  const Result<Graph> again = q.quantizer().Quantize(*q.floats[1]);
+  ASSERT_TRUE(again.ok());
+  const auto after = Named(*again, "layers.0.up.weight").data;
+  EXPECT_NE(before, after);
+  EXPECT_TRUE(std::equal(before->bytes().begin(), before->bytes().end(), after->bytes().begin(),
+                         after->bytes().end()));
+  EXPECT_EQ(Named(*again, kHeadWeightName).data, q.embedding.data) << "the head stays";
 }
 
 }  // namespace
