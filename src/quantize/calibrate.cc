@@ -31,15 +31,6 @@ bool MinMax(std::span<const std::byte> bytes, Range& range) {
   return largest < 0x7f800000u;
 }
 
-// The window after the prefix: without the prefix's tokens when it starts with
-// them.
-std::vector<uint32_t> AfterPrefix(const std::vector<uint32_t>& window, const FloatPrefix& prefix) {
-  const size_t count = prefix.tokens.size();
-  const bool starts = count < window.size() &&
-                      std::equal(prefix.tokens.begin(), prefix.tokens.end(), window.begin());
-  return {window.begin() + static_cast<std::ptrdiff_t>(starts ? count : 0), window.end()};
-}
-
 // The cache holds the prefix, so its encodings must, too.
 void IncludePrefix(const FloatPrefix& prefix, TensorRanges& ranges) {
   const auto include = [&](size_t layer, std::string_view part, const std::vector<float>& values) {

@@ -35,8 +35,8 @@ class GptqGroup {
   // never makes the error larger. Starts from `integers`. (Behdin et al., QuantEase, 2023.)
   void Descend(float limit, int sweeps);
 
-  // After Descend() or Gradient(): for each row the factor for all steps at once
-  // that is best for the output with these integers; 1 where there is none.
+  // For each row the factor for all its steps at once that is best for the output
+  // with these integers; 1 where there is none between 0.5 and 2.
   void BestScales(float* factors);
   // (w - v) H (w - v)^T of each row.
   void Errors(double* errors);

@@ -20,20 +20,6 @@ using Constants = std::map<std::string, std::shared_ptr<const ConstantData>>;
 // What calibration windows are between two layers: [tokens][hidden] f32.
 using HiddenStates = std::vector<std::vector<float>>;
 
-TokenWindows AfterPrefix(const TokenWindows& windows, const FloatPrefix& prefix) {
-  const auto count = static_cast<std::ptrdiff_t>(prefix.tokens.size());
-  TokenWindows rest;
-  for (const auto& window : windows) {
-    const bool starts = prefix.tokens.size() < window.size() &&
-                        std::equal(prefix.tokens.begin(), prefix.tokens.end(), window.begin());
-    rest.emplace_back(window.begin() + (starts ? count : 0), window.end());
-  }
-  // Windows of one length share a graph.
-  std::stable_sort(rest.begin(), rest.end(),
-                   [](const auto& a, const auto& b) { return a.size() > b.size(); });
-  return rest;
-}
-
 // A Linear of the layer's graph.
 struct LinearSite {
   std::string weight, input;  // names of the tensors
@@ -41,11 +27,20 @@ struct LinearSite {
   std::shared_ptr<const ConstantData> data;
 };
 
+// Of weights that stay floats.
+constexpr uint8_t kFloatBits = 16;
+
+bool NeedsInputs(const WeightScheme& scheme) {
+  return scheme.bits != kFloatBits && scheme.method != WeightMethod::kRtn;
+}
+
 std::vector<LinearSite> LinearsOf(const Graph& graph) {
   std::vector<LinearSite> sites;
   for (const Op& op : graph.ops()) {
     if (op.type != OpType::kLinear) continue;
     const Tensor& weight = graph.tensor(op.inputs[1]);
+    // Not a weight of the layer's: all layers have the same.
+    if (weight.name == kKeyRotationWeightName) continue;
     sites.push_back({weight.name, graph.tensor(op.inputs[0]).name, weight.shape[0], weight.shape[1],
                      weight.data});
   }
@@ -133,7 +128,7 @@ class WeightsInOrder {
       SPILLWAY_ASSIGN_OR_RETURN(const Graph graph,
                                 LayerPass(decoder_, layer, prefix_, pool_).BuildGraph(1));
       for (const LinearSite& site : LinearsOf(graph)) {
-        needs_windows = needs_windows || schemes_(site.weight).method != WeightMethod::kRtn;
+        needs_windows = needs_windows || NeedsInputs(schemes_(site.weight));
       }
     }
     HiddenStates states = needs_windows ? Embed(windows) : HiddenStates();
@@ -151,8 +146,13 @@ class WeightsInOrder {
   HiddenStates Embed(const TokenWindows& windows) {
     const size_t width = decoder_.model().config().hidden_dim;
     const auto embedding = decoder_.EmbeddingData();
+    TokenWindows order;
+    for (const auto& window : windows) order.push_back(AfterPrefix(window, prefix_));
+    // Windows of one length share a graph.
+    std::stable_sort(order.begin(), order.end(),
+                     [](const auto& a, const auto& b) { return a.size() > b.size(); });
     HiddenStates states;
-    for (const auto& window : AfterPrefix(windows, prefix_)) {
+    for (const auto& window : order) {
       std::vector<float> state(window.size() * width);
       for (size_t i = 0; i < window.size(); ++i) {
         embedding->ReadRows(window[i], 1, state.data() + i * width);
@@ -174,7 +174,7 @@ class WeightsInOrder {
     // By the name of the input. What the inputs of one name feed shares a Hessian.
     std::map<std::string, InputHessian> hessians;
     for (const LinearSite& site : sites) {
-      if (schemes_(site.weight).method != WeightMethod::kRtn) {
+      if (NeedsInputs(schemes_(site.weight))) {
         hessians.try_emplace(site.input, site.cols);
       }
     }
@@ -200,6 +200,7 @@ class WeightsInOrder {
                       std::map<std::string, InputHessian>& hessians, Constants& constants) {
     const LinearSite& site = sites[i];
     const WeightScheme scheme = schemes_(site.weight);
+    if (scheme.bits == kFloatBits) return OkStatus();
     const auto uses = [&](size_t other, WeightMethod method) {
       return sites[other].input == site.input && schemes_(sites[other].weight).method == method;
     };

@@ -23,6 +23,13 @@ std::vector<float> RowMaxima(std::span<const std::byte> bytes, size_t width) {
 
 }  // namespace
 
+std::vector<uint32_t> AfterPrefix(const std::vector<uint32_t>& window, const FloatPrefix& prefix) {
+  const size_t count = prefix.tokens.size();
+  const bool starts = count < window.size() &&
+                      std::equal(prefix.tokens.begin(), prefix.tokens.end(), window.begin());
+  return {window.begin() + static_cast<std::ptrdiff_t>(starts ? count : 0), window.end()};
+}
+
 Result<FloatPrefix> ComputePrefix(Decoder& decoder, std::vector<uint32_t> tokens,
                                   ThreadPool* pool) {
   SPILLWAY_ASSIGN_OR_RETURN(

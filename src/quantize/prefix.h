@@ -20,6 +20,9 @@ struct FloatPrefix {
   std::vector<std::vector<float>> k, v;
 };
 
+// The window without the prefix's tokens when it starts with them (and has more).
+std::vector<uint32_t> AfterPrefix(const std::vector<uint32_t>& window, const FloatPrefix& prefix);
+
 // Runs the float graph on `tokens` from an empty cache and keeps K and V.
 Result<FloatPrefix> ComputePrefix(Decoder& decoder, std::vector<uint32_t> tokens, ThreadPool* pool);
 

@@ -43,14 +43,6 @@ void IncludeRows(const float* values, size_t count, size_t width, std::vector<fl
   }
 }
 
-// Of the window without the prefix's own tokens.
-std::vector<uint32_t> Rest(const std::vector<uint32_t>& window, const FloatPrefix& prefix) {
-  const bool starts = prefix.tokens.size() < window.size() &&
-                      std::equal(prefix.tokens.begin(), prefix.tokens.end(), window.begin());
-  return {window.begin() + static_cast<std::ptrdiff_t>(starts ? prefix.tokens.size() : 0),
-          window.end()};
-}
-
 // Maxima of all tensors that `wanted` has.
 Status ObserveMaxima(Decoder& decoder, const TokenWindows& windows, const FloatPrefix& prefix,
                      ThreadPool* pool, ChannelMaxima& wanted) {
@@ -64,7 +56,7 @@ Status ObserveMaxima(Decoder& decoder, const TokenWindows& windows, const FloatP
   std::unique_ptr<WindowRunner> runner;
   size_t length = 0;
   for (const auto& window : windows) {
-    const std::vector<uint32_t> tokens = Rest(window, prefix);
+    const std::vector<uint32_t> tokens = AfterPrefix(window, prefix);
     if (runner == nullptr || tokens.size() != length) {
       length = tokens.size();
       SPILLWAY_ASSIGN_OR_RETURN(

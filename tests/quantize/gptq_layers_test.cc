@@ -10,6 +10,7 @@
 
 #include "host/executor.h"
 #include "kvcache/kv_cache.h"
+#include "quantize/transform.h"
 #include "tests/quantize/tiny.h"
 
 namespace spillway {
@@ -134,6 +135,25 @@ TEST(WeightsInOrderTest, ThreadsMakeNoDifferenceAndPrefixesDo) {
   TokenWindows with = windows;
   for (auto& window : with) window.insert(window.begin(), 1);
   ExpectEqual(after, Quantize(tiny, with, scheme, *prefix, 1));
+}
+
+TEST(WeightsInOrderTest, FloatWeightsAndKeyRotationsAreLeftOut) {
+  ThreadPool pool(2);
+  test::TinyDecoder tiny(test::TinyModelSpec{});
+  Decoder decoder(tiny.model, *MakeTransform(*tiny.model, {.rotate_keys = true}));
+  const auto weights = QuantizeWeightsInOrder(
+      decoder, tiny.Windows({32}), {},
+      [](const std::string& name) {
+        return name.ends_with("down.weight")
+                   ? WeightScheme{.bits = 16, .method = WeightMethod::kGptq}
+                   : WeightScheme{4, 0, WeightMethod::kGptq};
+      },
+      &pool, nullptr);
+  ASSERT_TRUE(weights.ok()) << weights.status().ToString();
+  EXPECT_EQ(weights->size(), 2u * 6 + 1);
+  EXPECT_EQ(weights->count("layers.0.down.weight"), 0u);
+  EXPECT_EQ(weights->count(kKeyRotationWeightName), 0u);
+  EXPECT_EQ(weights->at(kHeadWeightName).encoding.bits, 4);
 }
 
 TEST(WeightsInOrderTest, DamagedWeightsAreNamed) {
