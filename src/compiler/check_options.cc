@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 
@@ -106,6 +107,17 @@ Status CheckRecipeAgainstSoc(const Recipe& recipe, const qnn::htp::Soc& soc) {
     return UnsupportedError(fmt::format(
         "recipe {} computes in 16-bit floats, which {} does not have; use a quantised recipe",
         recipe.name, soc.name));
+  }
+  const auto in_blocks = [](const RecipeRule<WeightScheme>& rule) { return rule.scheme.block > 0; };
+  const bool blocks =
+      recipe.weights.block > 0 || recipe.head.block > 0 ||
+      std::any_of(recipe.weight_rules.begin(), recipe.weight_rules.end(), in_blocks);
+  if (blocks && !soc.lpbq()) {
+    return UnsupportedError(
+        fmt::format("recipe {} has weights in blocks, which need HTP architecture v69 or later, "
+                    "and {} has v{}; "
+                    "use a recipe with one scale a channel, like 16a4w",
+                    recipe.name, soc.name, soc.arch));
   }
   return OkStatus();
 }

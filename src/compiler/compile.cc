@@ -18,13 +18,13 @@
 #include "compiler/check_options.h"
 #include "compiler/compile_contexts.h"
 #include "compiler/graph_hash.h"
+#include "compiler/prepare_model.h"
 #include "compiler/shard_plan.h"
 #include "decoder/decoder.h"
 #include "graph/legalize.h"
 #include "package/package.h"
 #include "qnn/api/library.h"
 #include "qnn/htp/options_json.h"
-#include "quantize/calibrate.h"
 #include "quantize/quantize_graph.h"
 
 namespace spillway {
@@ -121,15 +121,14 @@ class Compilation {
                               PlanShards(sizes, options_, VendorMemory()));
 
     ThreadPool pool(options_.threads);
-    Decoder decoder(model);
     const Stopwatch calibrate;
-    SPILLWAY_ASSIGN_OR_RETURN(TensorRanges ranges, RunCalibration(decoder, data, &pool));
+    SPILLWAY_ASSIGN_OR_RETURN(PreparedModel prepared,
+                              PrepareModel(model, data, options_, checked_, &pool, &progress_));
     report_.calibrate_s = calibrate.Seconds();
+    report_.prefix_tokens = prepared.prefix.tokens;
+    manifest_.prefix_tokens = prepared.prefix.tokens;
 
-    report_.prefix_tokens = prefix_.tokens;
-    manifest_.prefix_tokens = prefix_.tokens;
-
-    SPILLWAY_RETURN_IF_ERROR(MakeShards(decoder, std::move(ranges), shards, &pool, writer));
+    SPILLWAY_RETURN_IF_ERROR(MakeShards(std::move(prepared), shards, &pool, writer));
     return HashModel(*model);
   }
 
@@ -151,61 +150,16 @@ class Compilation {
     return OkStatus();
   }
 
-  Result<TensorRanges> RunCalibration(Decoder& decoder, const TokenizerData& data,
-                                      ThreadPool* pool) {
-    SPILLWAY_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Create(data));
-    std::shared_ptr<const ChatTemplate> chat_template;
-    if (!data.chat_template.empty()) {
-      Result<std::shared_ptr<const ChatTemplate>> parsed = ChatTemplate::Parse(data.chat_template);
-      if (parsed.ok()) {
-        chat_template = std::move(parsed).value();
-      } else {
-        Log(LogLevel::kWarning, "the model's chat template is not used for calibration: {}",
-            parsed.status().message());
-      }
-    }
-    progress_.Update("read the calibration data", -1.0);
-    std::vector<CalibrationSource> sources;
-    for (const std::string& path : options_.calib_paths) {
-      SPILLWAY_ASSIGN_OR_RETURN(sources.emplace_back(), ReadCalibrationFile(path));
-    }
-    if (sources.empty()) sources.push_back({"", std::string(DefaultCalibrationText()), {}});
-    // Longer windows cost more time and memory and show nothing new: rotation by the
-    // position keeps magnitudes. So the encodings do not depend on the context.
-    constexpr uint32_t kMaxWindow = 128;
-    const uint32_t window = std::min(options_.context_len, kMaxWindow);
-    SPILLWAY_ASSIGN_OR_RETURN(const TokenWindows windows,
-                              MakeCalibrationWindows(*tokenizer, chat_template.get(), sources,
-                                                     window, options_.calib_tokens));
-    const bool chat_first = chat_template != nullptr;
-    SPILLWAY_RETURN_IF_ERROR(ChoosePrefix(decoder, data, windows[0], chat_first, pool));
-    if (checked_.recipe.is_float()) return TensorRanges();
-    return Calibrate(decoder, windows, prefix_, checked_.recipe, pool, &progress_);
-  }
-
-  // `window` is the first of calibration; when `chat_first`, it is a conversation.
-  Status ChoosePrefix(Decoder& decoder, const TokenizerData& data,
-                      const std::vector<uint32_t>& window, bool chat_first, ThreadPool* pool) {
-    SPILLWAY_ASSIGN_OR_RETURN(std::vector<uint32_t> tokens,
-                              ParsePrefixTokens(options_, decoder.model().config()));
-    const bool automatic = options_.prefix_tokens == "auto" && checked_.io == IoProfile::kSpillway;
-    if (automatic && (chat_first || data.bos_id)) {
-      SPILLWAY_ASSIGN_OR_RETURN(const double dominance, FirstTokenDominance(decoder, window, pool));
-      if (dominance >= kMassiveDominance) tokens = {chat_first ? window[0] : *data.bos_id};
-    }
-    if (tokens.empty()) return OkStatus();
-    SPILLWAY_ASSIGN_OR_RETURN(prefix_, ComputePrefix(decoder, std::move(tokens), pool));
-    return OkStatus();
-  }
-
   // Quantises and writes shard by shard: only one is in memory at a time.
-  Status MakeShards(Decoder& decoder, TensorRanges ranges, const std::vector<LayerRange>& shards,
-                    ThreadPool* pool, PackageWriter& writer) {
+  Status MakeShards(PreparedModel prepared, const std::vector<LayerRange>& shards, ThreadPool* pool,
+                    PackageWriter& writer) {
     const Stopwatch all;
     progress_.Update("quantise", 0.0);
-    GraphQuantizer quantizer(checked_.recipe, std::move(ranges), pool);
+    Decoder& decoder = *prepared.decoder;
+    GraphQuantizer quantizer(checked_.recipe, std::move(prepared.ranges), pool);
+    quantizer.UseMatrices(std::move(prepared.weights));
     std::vector<Tensor> extra;
-    SPILLWAY_RETURN_IF_ERROR(QuantizeExtra(decoder, quantizer, extra));
+    SPILLWAY_RETURN_IF_ERROR(QuantizeExtra(decoder, prepared.prefix, quantizer, extra));
     for (const auto& [name, ar_len] : StepGraphs()) report_.graphs.push_back(name);
     for (size_t s = 0; s < shards.size(); ++s) {
       progress_.Update("quantise", static_cast<double>(s) / static_cast<double>(shards.size()));
@@ -234,15 +188,16 @@ class Compilation {
   }
 
   // What no graph uses: an untied embedding, the prefix's keys and values.
-  Status QuantizeExtra(Decoder& decoder, GraphQuantizer& quantizer, std::vector<Tensor>& extra) {
+  Status QuantizeExtra(Decoder& decoder, const FloatPrefix& prefix_values,
+                       GraphQuantizer& quantizer, std::vector<Tensor>& extra) {
     const ModelConfig& config = decoder.model().config();
-    const bool shared = checked_.recipe.SharesEmbedding(config.tied_embeddings);
+    const bool shared = checked_.recipe.SharesEmbedding(decoder.TiesEmbedding());
     const std::string name = shared ? kHeadWeightName : kEmbeddingWeightName;
     Tensor embedding = quantizer.QuantizeEmbedding(name, decoder.EmbeddingData(), config.vocab_size,
                                                    config.hidden_dim);
     if (!shared) extra.push_back(std::move(embedding));
     SPILLWAY_ASSIGN_OR_RETURN(std::vector<Tensor> prefix,
-                              quantizer.QuantizePrefix(prefix_, config));
+                              quantizer.QuantizePrefix(prefix_values, config));
     std::move(prefix.begin(), prefix.end(), std::back_inserter(extra));
     manifest_.embedding_tensor = name;
     manifest_.recipe = checked_.recipe.name;
@@ -334,7 +289,6 @@ class Compilation {
   CallbackProgress progress_;
   CheckedOptions checked_;
   std::string library_dir_;
-  FloatPrefix prefix_;
   HtpOptions htp_;  // as they were used
   std::vector<std::string> shard_hashes_;
   PackageManifest manifest_;

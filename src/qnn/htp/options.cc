@@ -189,6 +189,11 @@ std::vector<std::string> OptionWarnings(const HtpOptions& options, const Soc& so
         "not known here, so measure on the device",
         options.dlbc ? "dlbc" : "dlbc_weights", soc.name));
   }
+  if (options.weight_sharing.value_or(false) && !soc.weight_sharing()) {
+    warnings.push_back(fmt::format(
+        "weight_sharing: the vendor names architecture v73 and later for it, {} has v{}", soc.name,
+        soc.arch));
+  }
   const uint32_t decode_level = options.decode_optimization_level.value_or(2);
   if (options.weight_sharing.value_or(true) && options.decode_optimization_level &&
       (decode_level == 1) != (options.optimization_level == 1)) {
