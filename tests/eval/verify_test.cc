@@ -305,7 +305,7 @@ TEST(AllowedDifferenceTest, Products) {
   const std::vector<DType> wide = {DType::kU16, DType::kS8, DType::kU16};
   const std::vector<DType> narrow = {DType::kU8, DType::kS8, DType::kU8};
   EXPECT_EQ(AllowedFor(OpType::kLinear, wide, 79), 1);
-  EXPECT_EQ(AllowedFor(OpType::kLinear, wide, 79, 4), 14);
+  EXPECT_EQ(AllowedFor(OpType::kLinear, wide, 79, 4), 1);
   EXPECT_EQ(AllowedFor(OpType::kLinear, wide, 69), 20) << "coarser before v73";
   EXPECT_EQ(AllowedFor(OpType::kLinear, narrow, 69), 1);
   EXPECT_EQ(AllowedFor(OpType::kMatMul, {DType::kU16, DType::kU16, DType::kU16}, 79), 160);

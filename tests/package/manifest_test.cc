@@ -117,7 +117,7 @@ TEST(Manifest, WrongFieldsAreNamed) {
   EXPECT_THAT(ErrorOf(Changed("\"theta\": 100000.0", "\"theta\": 0")),
               HasSubstr("model.config.rope.theta"));
   EXPECT_THAT(ErrorOf(Changed("\"mode\": \"hybrid\"", "\"mode\": \"both\"")),
-              HasSubstr("kv or hybrid"));
+              HasSubstr("kv, hybrid or lookahead"));
   EXPECT_THAT(ErrorOf(Changed("\"shards\": [", "\"shards\": 5, \"old\": [")),
               HasSubstr("field shards: found 5, expected a list"));
   EXPECT_THAT(ErrorOf(Changed("\"hash\": \"0123", "\"hash\": \"012x")), HasSubstr("model.hash"));

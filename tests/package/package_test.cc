@@ -187,7 +187,7 @@ TEST_F(PackageTest, CommitRefusesWhatOpenWould) {
   EXPECT_THAT(error([](PackageManifest& m) { m.embedding_tensor = ""; }),
               HasSubstr("embedding_tensor"));
   EXPECT_THAT(error([](PackageManifest& m) { m.embedding_tensor = "wq"; }),
-              HasSubstr("expected s8 [20, 8] per channel"));
+              HasSubstr("expected [20, 8], f16 or s8 per channel"));
   EXPECT_THAT(error([](PackageManifest& m) { m.shards[1].plain_file = "plain_1.bin"; }),
               HasSubstr("plain_1.bin is not in the list"));
   EXPECT_THAT(error([](PackageManifest& m) {
