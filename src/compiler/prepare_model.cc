@@ -86,11 +86,14 @@ class Preparation {
     SPILLWAY_ASSIGN_OR_RETURN(std::vector<uint32_t> tokens,
                               ParsePrefixTokens(options_, model_->config()));
     const bool automatic = options_.prefix_tokens == "auto" && checked_.io == IoProfile::kSpillway;
-    // When there is a chat template, the first window is a conversation.
     if (automatic && (chat_first_ || data_.bos_id)) {
-      SPILLWAY_ASSIGN_OR_RETURN(const double dominance,
-                                FirstTokenDominance(decoder, windows_[0], pool_));
-      if (dominance >= kMassiveDominance) tokens = {chat_first_ ? windows_[0][0] : *data_.bos_id};
+      SPILLWAY_ASSIGN_OR_RETURN(const std::vector<double> dominance,
+                                TokenDominance(decoder, windows_[0], pool_));
+      // Conversations and plain text take turns; plain text starts without BOS.
+      TokenWindows same = {windows_[0]};
+      if (chat_first_ && windows_.size() > 2) same.push_back(windows_[2]);
+      tokens = MassivePrefix(same, dominance);
+      if (!chat_first_ && !tokens.empty()) tokens = {*data_.bos_id};
     }
     if (tokens.empty()) return OkStatus();
     SPILLWAY_ASSIGN_OR_RETURN(prefix, ComputePrefix(decoder, std::move(tokens), pool_));

@@ -48,24 +48,39 @@ Result<FloatPrefix> ComputePrefix(Decoder& decoder, std::vector<uint32_t> tokens
   return prefix;
 }
 
-Result<double> FirstTokenDominance(Decoder& decoder, const std::vector<uint32_t>& window,
-                                   ThreadPool* pool) {
+Result<std::vector<double>> TokenDominance(Decoder& decoder, const std::vector<uint32_t>& window,
+                                           ThreadPool* pool) {
   SPILLWAY_ASSIGN_OR_RETURN(
       const auto runner,
       WindowRunner::Create(decoder, static_cast<uint32_t>(window.size()), nullptr, pool));
-  double dominance = 0.0;
+  std::vector<double> dominance(window.size(), 0.0);
   const size_t width = decoder.model().config().hidden_dim;
   const host::TensorObserver observer = [&](const Op& op, const Tensor& tensor,
                                             std::span<const std::byte> values) {
     if (op.type != OpType::kAdd || !tensor.name.ends_with(".out")) return;
-    std::vector<float> rows = RowMaxima(values, width);
-    const float first = rows[0];
-    const auto middle = rows.begin() + static_cast<std::ptrdiff_t>(rows.size() / 2);
-    std::nth_element(rows.begin() + 1, middle, rows.end());
-    if (*middle > 0.0f) dominance = std::max(dominance, static_cast<double>(first) / *middle);
+    const std::vector<float> rows = RowMaxima(values, width);
+    std::vector<float> sorted = rows;
+    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+    std::nth_element(sorted.begin(), middle, sorted.end());
+    for (size_t i = 0; i < rows.size() && *middle > 0.0f; ++i) {
+      dominance[i] = std::max(dominance[i], static_cast<double>(rows[i]) / *middle);
+    }
   };
   SPILLWAY_RETURN_IF_ERROR(runner->Run(window, observer));
   return dominance;
+}
+
+std::vector<uint32_t> MassivePrefix(const std::vector<std::vector<uint32_t>>& windows,
+                                    const std::vector<double>& dominance) {
+  std::vector<uint32_t> tokens;
+  for (size_t i = 0; i < kMostPrefixTokens && i < dominance.size(); ++i) {
+    const bool common = std::all_of(windows.begin(), windows.end(), [&](const auto& window) {
+      return i + 1 < window.size() && window[i] == windows[0][i];
+    });
+    if (!common || dominance[i] < kMassiveDominance) break;
+    tokens.push_back(windows[0][i]);
+  }
+  return tokens;
 }
 
 }  // namespace spillway

@@ -1,4 +1,4 @@
-// Prefix KV: the keys and values of the leading token that becomes the attention
+// Prefix KV: the keys and values of the leading tokens that become the attention
 // sink, computed in float at compile time and kept in the cache as a constant, so
 // that the quantised graph never has to hold that token's massive activations.
 
@@ -26,15 +26,22 @@ std::vector<uint32_t> AfterPrefix(const std::vector<uint32_t>& window, const Flo
 // Runs the float graph on `tokens` from an empty cache and keeps K and V.
 Result<FloatPrefix> ComputePrefix(Decoder& decoder, std::vector<uint32_t> tokens, ThreadPool* pool);
 
-// How much larger than those of the other tokens the first token's activations
-// get: the largest, over all layers, of the residual stream's largest magnitude at
-// the first token over its median at the others. Ordinary models stay below 10;
-// massive activations give hundreds. `window` has at least 8 tokens.
-Result<double> FirstTokenDominance(Decoder& decoder, const std::vector<uint32_t>& window,
-                                   ThreadPool* pool);
+// How much larger than those of the other tokens each token's activations get: the
+// largest, over all layers, of the residual stream's largest magnitude at the token
+// over its median over the window. Ordinary tokens stay below 10; massive activations
+// have hundreds. `window` has at least 8 tokens.
+Result<std::vector<double>> TokenDominance(Decoder& decoder, const std::vector<uint32_t>& window,
+                                           ThreadPool* pool);
 
-// From this dominance on a prefix pays.
+// From this dominance on a token is worth a place in the prefix.
 inline constexpr double kMassiveDominance = 50.0;
+// More leading tokens than this are no attention sink.
+inline constexpr size_t kMostPrefixTokens = 4;
+
+// The tokens that all `windows` start with, as far as each is massive in the first
+// window, up to kMostPrefixTokens. `dominance` is of windows[0]. Never all of a window.
+std::vector<uint32_t> MassivePrefix(const std::vector<std::vector<uint32_t>>& windows,
+                                    const std::vector<double>& dominance);
 
 }  // namespace spillway
 

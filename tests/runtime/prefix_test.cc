@@ -124,10 +124,26 @@ TEST_F(PrefixTest, ItTakesRoomInTheContext) {
 
 TEST_F(PrefixTest, AnOrdinaryModelHasNoDominantFirstToken) {
   const auto window = tiny_.Windows({16})[0];
-  const Result<double> dominance = FirstTokenDominance(*tiny_.decoder, window, &pool_);
+  const Result<std::vector<double>> dominance = TokenDominance(*tiny_.decoder, window, &pool_);
   ASSERT_TRUE(dominance.ok());
-  EXPECT_GT(*dominance, 0.0);
-  EXPECT_LT(*dominance, kMassiveDominance);
+  ASSERT_EQ(dominance->size(), window.size());
+  for (const double one : *dominance) {
+    EXPECT_GT(one, 0.0);
+    EXPECT_LT(one, kMassiveDominance);
+  }
+  EXPECT_TRUE(MassivePrefix({window}, *dominance).empty());
+}
+
+TEST(MassivePrefixTest, TakesTheCommonLeadingTokensThatAreMassive) {
+  const std::vector<std::vector<uint32_t>> windows = {{7, 8, 9, 4, 5}, {7, 8, 1, 4, 5}};
+  using Tokens = std::vector<uint32_t>;
+  EXPECT_EQ(MassivePrefix(windows, {300, 2, 90, 1, 1}), (Tokens{7}));
+  EXPECT_EQ(MassivePrefix(windows, {300, 90, 90, 1, 1}), (Tokens{7, 8}));  // then they part
+  EXPECT_EQ(MassivePrefix({windows[0]}, {300, 90, 90, 1, 1}), (Tokens{7, 8, 9}));
+  EXPECT_EQ(MassivePrefix(windows, {49, 300, 1, 1, 1}), Tokens());
+  EXPECT_EQ(MassivePrefix({{7, 8}}, {300, 300}), (Tokens{7}));  // something must be left
+  EXPECT_EQ(MassivePrefix({{1, 2, 3, 4, 5, 6}}, {99, 99, 99, 99, 99, 99}).size(),
+            kMostPrefixTokens);
 }
 
 }  // namespace
