@@ -52,17 +52,43 @@ void CopyRows(size_t element, const std::byte* from, std::byte* to, size_t rows,
 }
 
 template <typename T>
-void FillMaskOf(T sees, T hidden, uint32_t ar_len, uint32_t context_len, uint32_t past,
-                uint32_t count, std::byte* mask) {
+struct MaskValues {
+  T sees, hidden;
+};
+
+// Calls `fill` with the values of the mask's type.
+template <typename Fill>
+void WithMaskType(DType dtype, const Fill& fill) {
+  switch (dtype) {
+    case DType::kU16:
+      return fill(MaskValues<uint16_t>{65535, 0});
+    case DType::kF16:
+      return fill(MaskValues<uint16_t>{0, FloatToHalf(kHiddenMask)});
+    case DType::kF32:
+      return fill(MaskValues<float>{0.0f, kHiddenMask});
+    default:
+      assert(false && "a mask is u16, f16 or f32");
+  }
+}
+
+template <typename T>
+void FillMaskOf(MaskValues<T> values, uint32_t ar_len, uint32_t context_len, uint32_t past,
+                uint32_t count, const uint8_t* sees, std::byte* mask) {
   T* row = reinterpret_cast<T*>(mask);
   const uint32_t own = context_len - ar_len;  // column of the step's first token
   for (uint32_t r = 0; r < ar_len; ++r, row += context_len) {
-    std::fill_n(row, context_len, hidden);
-    if (r < count) {
-      std::fill_n(row, past, sees);
-      std::fill_n(row + own, r + 1, sees);
-    } else {
-      row[own + r] = sees;
+    std::fill_n(row, context_len, values.hidden);
+    if (r >= count) {
+      row[own + r] = values.sees;
+      continue;
+    }
+    std::fill_n(row, past, values.sees);
+    if (sees == nullptr) {
+      std::fill_n(row + own, r + 1, values.sees);
+      continue;
+    }
+    for (uint32_t c = 0; c < count; ++c) {
+      if (sees[r * count + c] != 0) row[own + c] = values.sees;
     }
   }
 }
@@ -72,6 +98,8 @@ void FillMaskOf(T sees, T hidden, uint32_t ar_len, uint32_t context_len, uint32_
 KvCache::KvCache(KvShape shape, std::vector<std::byte*> k, std::vector<std::byte*> v)
     : shape_(shape), k_(std::move(k)), v_(std::move(v)) {
   assert(k_.size() == shape_.layers && v_.size() == shape_.layers);
+  full_k_.resize(shape_.layers * shape_.kv_heads * head_bytes());
+  full_v_.resize(full_k_.size());
 }
 
 uint32_t KvCache::stored() const { return std::min(size_, shape_.context_len - 1); }
@@ -96,23 +124,45 @@ void KvCache::SetArLen(uint32_t ar_len) {
 
 void KvCache::Append(std::span<const std::byte* const> k_new,
                      std::span<const std::byte* const> v_new, uint32_t count) {
-  assert(k_new.size() == shape_.layers && v_new.size() == shape_.layers);
   assert(ar_len_ >= 1 && count <= ar_len_ && size_ + count <= shape_.context_len);
-  const size_t new_columns = ar_len_;
+  const uint32_t ar = ar_len_;
   if (size_ + count > shape_.context_len - ar_len_ && ar_len_ != 1) Rearrange(1);
+  Store(k_new, v_new, ar, 0, count);
+}
 
+void KvCache::AppendRows(std::span<const std::byte* const> k_new,
+                         std::span<const std::byte* const> v_new, std::span<const uint32_t> rows) {
+  assert(ar_len_ >= 1 && size_ + rows.size() <= shape_.context_len);
+  const uint32_t ar = ar_len_;
+  if (size_ + rows.size() > shape_.context_len - ar_len_ && ar_len_ != 1) Rearrange(1);
+  for (const uint32_t row : rows) Store(k_new, v_new, ar, row, 1);
+}
+
+void KvCache::Store(std::span<const std::byte* const> k_new,
+                    std::span<const std::byte* const> v_new, uint32_t ar, uint32_t row,
+                    uint32_t count) {
+  assert(k_new.size() == shape_.layers && v_new.size() == shape_.layers && row + count <= ar);
   const size_t element = DTypeSize(shape_.dtype);
   const size_t columns = shape_.context_len - ar_len_;
-  const size_t dim = shape_.head_dim;
+  const size_t dim = shape_.head_dim, heads = shape_.kv_heads;
   const size_t begin = size_;
-  const size_t kept = std::min<size_t>(size_ + count, columns) - std::min<size_t>(size_, columns);
   size_ += count;
-  if (kept == 0) return;
+  const size_t kept = std::min<size_t>(size_, columns) - std::min(begin, columns);
+  const bool fills = size_ == shape_.context_len && count > 0;
   for (uint32_t layer = 0; layer < shape_.layers; ++layer) {
-    CopyRows(element, k_new[layer], k_[layer] + begin * element, shape_.kv_heads * dim, kept,
-             new_columns, columns);
-    CopyRows(element, v_new[layer], v_[layer] + begin * dim * element, shape_.kv_heads, kept * dim,
-             new_columns * dim, columns * dim);
+    const std::byte* k = k_new[layer] + row * element;
+    const std::byte* v = v_new[layer] + row * dim * element;
+    if (kept > 0) {
+      CopyRows(element, k, k_[layer] + begin * element, heads * dim, kept, ar, columns);
+      CopyRows(element, v, v_[layer] + begin * dim * element, heads, kept * dim, ar * dim,
+               columns * dim);
+    }
+    if (fills) {
+      const size_t at = layer * heads * head_bytes();
+      CopyRows(element, k + (count - 1) * element, full_k_.data() + at, heads * dim, 1, ar, 1);
+      CopyRows(element, v + (count - 1) * dim * element, full_v_.data() + at, heads, dim, ar * dim,
+               dim);
+    }
   }
 }
 
@@ -139,17 +189,18 @@ void KvCache::Truncate(uint32_t size) {
 void FillMask(DType dtype, uint32_t ar_len, uint32_t context_len, uint32_t past, uint32_t count,
               std::byte* mask) {
   assert(ar_len <= context_len && past <= context_len - ar_len && count <= ar_len);
-  switch (dtype) {
-    case DType::kU16:
-      return FillMaskOf<uint16_t>(65535, 0, ar_len, context_len, past, count, mask);
-    case DType::kF16:
-      return FillMaskOf<uint16_t>(0, FloatToHalf(kHiddenMask), ar_len, context_len, past, count,
-                                  mask);
-    case DType::kF32:
-      return FillMaskOf<float>(0.0f, kHiddenMask, ar_len, context_len, past, count, mask);
-    default:
-      assert(false && "a mask is u16, f16 or f32");
-  }
+  WithMaskType(dtype, [&](auto values) {
+    FillMaskOf(values, ar_len, context_len, past, count, nullptr, mask);
+  });
+}
+
+void FillBranchMask(DType dtype, uint32_t ar_len, uint32_t context_len, uint32_t past,
+                    uint32_t count, std::span<const uint8_t> sees, std::byte* mask) {
+  assert(ar_len <= context_len && past <= context_len - ar_len && count <= ar_len);
+  assert(sees.size() == size_t{count} * count);
+  WithMaskType(dtype, [&](auto values) {
+    FillMaskOf(values, ar_len, context_len, past, count, sees.data(), mask);
+  });
 }
 
 void FillPositions(uint32_t ar_len, uint32_t first, uint32_t count, int32_t* positions) {

@@ -4,7 +4,7 @@
 // Layout (the graph contract): K transposed [kv_heads, head_dim, CL - AR], V
 // [kv_heads, CL - AR, head_dim], for each layer. Cached token t is column (row)
 // t. CL - AR depends on the graph, so changing from AR-N to AR-1 rearranges the
-// rows once; nothing else ever moves whole.
+// rows once. Nothing else moves, except in an eviction (attention sink).
 
 #ifndef SPILLWAY_KVCACHE_KV_CACHE_H_
 #define SPILLWAY_KVCACHE_KV_CACHE_H_
@@ -25,7 +25,19 @@ struct KvShape {
   uint32_t kv_heads = 0;
   uint32_t head_dim = 0;
   uint32_t context_len = 0;
-  DType dtype = DType::kU8;  // 1, 2 or 4 bytes; the values are only moved
+  DType dtype = DType::kU8;  // kU8, kU16, kF16 or kF32
+};
+
+// What becomes of a key whose token moves a fixed number of positions towards the
+// start: the rotary embedding turns it back by that many positions. Coordinates i and
+// i + cos.size() are a pair; those after the last pair stay.
+struct KeyShift {
+  uint32_t positions = 0;
+  // [pairs]: of the angle positions * frequency_i.
+  std::vector<float> cos, sin;
+  // Not empty: the keys in the cache are rotary keys k times this orthogonal matrix O
+  // [head_dim, head_dim], row-major: stored_n = sum_d O[n, d] k_d.
+  std::vector<float> rotation;
 };
 
 // Works on buffers of the executor, which outlive it: k[layer] and v[layer] are
@@ -48,23 +60,37 @@ class KvCache {
   // [kv_heads, head_dim, AR], v_new[layer] [kv_heads, AR, head_dim], AR the
   // ar_len() of the step. Needs size() + count <= CL. When the current row length
   // has no room, the rows are rearranged for AR-1 first. A cache with size() == CL
-  // is full: it feeds no further step, and its last token is not stored.
+  // is full: it feeds no further step before Evict() or Truncate().
   void Append(std::span<const std::byte* const> k_new, std::span<const std::byte* const> v_new,
               uint32_t count);
+  // The same for the rows that are listed, in that order, each below AR.
+  void AppendRows(std::span<const std::byte* const> k_new, std::span<const std::byte* const> v_new,
+                  std::span<const uint32_t> rows);
   // Fills an empty cache with the constant prefix: k[layer] [kv_heads, head_dim,
   // count], v[layer] [kv_heads, count, head_dim]. Arranges the rows for AR-1.
   void LoadPrefix(std::span<const std::byte* const> k, std::span<const std::byte* const> v,
                   uint32_t count);
   // Forgets all tokens from `size` on; size <= size(). Nothing moves.
   void Truncate(uint32_t size);
+  // Forgets the shift.positions tokens after the first `sink` and moves those behind them
+  // into their place; their keys are turned in float and rounded half to even to the
+  // cache's type, saturating. k_encodings[layer] (per tensor) is read for kU8 and kU16
+  // only. Needs sink + shift.positions <= size().
+  void Evict(uint32_t sink, const KeyShift& shift, std::span<const Encoding> k_encodings);
 
  private:
-  // Tokens whose values are in the buffers: a full cache lacks its last.
+  // Tokens whose values are in the buffers: a full cache has its last in full_k_, full_v_.
   uint32_t stored() const;
   void Rearrange(uint32_t ar_len);
+  // Rows [row, row + count) of a step of `ar` tokens become the next tokens.
+  void Store(std::span<const std::byte* const> k_new, std::span<const std::byte* const> v_new,
+             uint32_t ar, uint32_t row, uint32_t count);
+  size_t head_bytes() const { return shape_.head_dim * DTypeSize(shape_.dtype); }
 
   KvShape shape_;
   std::vector<std::byte*> k_, v_;
+  // [layers, kv_heads, head_dim]: token CL - 1, for which the buffers have no column.
+  std::vector<std::byte> full_k_, full_v_;
   uint32_t size_ = 0;
   uint32_t ar_len_ = 0;
 };
@@ -76,6 +102,10 @@ class KvCache {
 inline constexpr float kHiddenMask = -255.0f;
 void FillMask(DType dtype, uint32_t ar_len, uint32_t context_len, uint32_t past, uint32_t count,
               std::byte* mask);
+// The mask of a step whose rows follow several continuations: row r < count sees columns
+// 0..past-1 and the column of row c where sees[r * count + c] is not 0; the rest as above.
+void FillBranchMask(DType dtype, uint32_t ar_len, uint32_t context_len, uint32_t past,
+                    uint32_t count, std::span<const uint8_t> sees, std::byte* mask);
 // Position ids [AR]: first + r for real rows, 0 for padded ones.
 void FillPositions(uint32_t ar_len, uint32_t first, uint32_t count, int32_t* positions);
 
