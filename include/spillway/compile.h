@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "spillway/decoding.h"
 #include "spillway/export.h"
 #include "spillway/options.h"
 #include "spillway/status.h"
@@ -20,14 +21,6 @@ enum class HtpBuild {
   kAuto,  // when the vendor libraries are found; otherwise say so and go on
   kOn,    // fail without them
   kOff,   // a package for the host only
-};
-
-// Sizes of lookahead decoding: each call looks for n-grams in `window` places and
-// checks up to `gcap` of those found before.
-struct LookaheadSizes {
-  uint32_t ngram = 0, window = 0, gcap = 0;
-  // Tokens of one call of kv_forward.
-  uint32_t ArLen() const { return (ngram - 1) * (window + gcap); }
 };
 
 struct CompileOptions {

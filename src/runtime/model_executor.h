@@ -48,6 +48,9 @@ struct ModelIo {
   KvShape kv;
   DType hidden_dtype = DType::kU16, mask_dtype = DType::kU16, logits_dtype = DType::kU16;
   Encoding hidden_encoding, logits_encoding;
+  std::vector<Encoding> k_encodings;  // [layers]: of the cached keys
+  // Not empty: the matrix that rotary keys are multiplied with (see KeyShift).
+  std::vector<float> key_rotation;
   KvPrefix prefix;
 };
 

@@ -16,23 +16,46 @@ class ReferenceDecoder {
     if (spec_.rope_scaling == "yarn") std::abort();
   }
 
-  Rows Run(std::span<const uint32_t> tokens) const {
+  // `limit` 0: nothing is evicted.
+  Rows Run(std::span<const uint32_t> tokens, const ReferenceSink& sink) const {
     const std::vector<float>& embedding = Weight("token_embd.weight");
-    Rows x;
-    for (const uint32_t token : tokens) {
-      const auto begin = embedding.begin() + static_cast<std::ptrdiff_t>(token) * spec_.hidden;
-      x.emplace_back(begin, begin + spec_.hidden);
-    }
-    for (uint32_t layer = 0; layer < spec_.layers; ++layer) AddLayer(layer, x);
+    std::vector<LayerCache> caches(
+        spec_.layers, {std::vector<Rows>(spec_.kv_heads), std::vector<Rows>(spec_.kv_heads)});
+    uint32_t there = 0;
     Rows logits;
-    for (const Row& row : x) {
+    for (const uint32_t token : tokens) {
+      while (sink.limit != 0 && there >= sink.limit) {
+        for (LayerCache& cache : caches) Evict(sink, cache);
+        there -= sink.batch;
+      }
+      const auto begin = embedding.begin() + static_cast<std::ptrdiff_t>(token) * spec_.hidden;
+      Row x(begin, begin + spec_.hidden);
+      for (uint32_t layer = 0; layer < spec_.layers; ++layer) {
+        const std::string prefix = "blk." + std::to_string(layer) + ".";
+        AddAttention(prefix, there, caches[layer], x);
+        AddMlp(prefix, x);
+      }
+      ++there;
       logits.push_back(MatVec(spec_.tied ? "token_embd.weight" : "output.weight",
-                              RmsNorm(row, "output_norm.weight")));
+                              RmsNorm(x, "output_norm.weight")));
     }
     return logits;
   }
 
  private:
+  // [kv_heads][tokens]; keys are not rotated yet, so that positions may change.
+  struct LayerCache {
+    std::vector<Rows> keys, values;
+  };
+
+  static void Evict(const ReferenceSink& sink, LayerCache& cache) {
+    for (std::vector<Rows>* heads : {&cache.keys, &cache.values}) {
+      for (Rows& rows : *heads) {
+        rows.erase(rows.begin() + sink.sink, rows.begin() + sink.sink + sink.batch);
+      }
+    }
+  }
+
   bool Has(const std::string& name) const { return model_.weights.contains(name); }
   const std::vector<float>& Weight(const std::string& name) const {
     return model_.weights.at(name);
@@ -93,12 +116,14 @@ class ReferenceDecoder {
     return Row(begin, begin + spec_.head_dim);
   }
 
-  // A head of a query or key, normed when the model does, and rotated.
-  Row Placed(const Row& all, uint32_t head, uint32_t position, const std::string& norm) const {
-    Row row = Head(all, head);
-    if (Has(norm)) row = RmsNorm(row, norm);
-    Rope(row, position);
-    return row;
+  // A head of a query or key, normed when the model does.
+  Row Normed(const Row& all, uint32_t head, const std::string& norm) const {
+    const Row row = Head(all, head);
+    return Has(norm) ? RmsNorm(row, norm) : row;
+  }
+  Row Placed(Row head, uint32_t position) const {
+    Rope(head, position);
+    return head;
   }
 
   // The mix of values[0..last] for one query head.
@@ -120,27 +145,29 @@ class ReferenceDecoder {
     return mixed;
   }
 
-  void AddAttention(const std::string& prefix, Rows& x) const {
-    std::vector<Rows> keys(spec_.kv_heads), values(spec_.kv_heads);
-    for (uint32_t t = 0; t < x.size(); ++t) {
-      const Row normed = RmsNorm(x[t], prefix + "attn_norm.weight");
-      const Row q = Biased(prefix + "attn_q", normed);
-      const Row k = Biased(prefix + "attn_k", normed);
-      const Row v = Biased(prefix + "attn_v", normed);
-      for (uint32_t head = 0; head < spec_.kv_heads; ++head) {
-        keys[head].push_back(Placed(k, head, t, prefix + "attn_k_norm.weight"));
-        values[head].push_back(Head(v, head));
+  // Of the token at `position`, after those in the cache.
+  void AddAttention(const std::string& prefix, uint32_t position, LayerCache& cache, Row& x) const {
+    const Row normed = RmsNorm(x, prefix + "attn_norm.weight");
+    const Row q = Biased(prefix + "attn_q", normed);
+    const Row k = Biased(prefix + "attn_k", normed);
+    const Row v = Biased(prefix + "attn_v", normed);
+    std::vector<Rows> keys(spec_.kv_heads);
+    for (uint32_t head = 0; head < spec_.kv_heads; ++head) {
+      cache.keys[head].push_back(Normed(k, head, prefix + "attn_k_norm.weight"));
+      cache.values[head].push_back(Head(v, head));
+      for (uint32_t t = 0; t <= position; ++t) {
+        keys[head].push_back(Placed(cache.keys[head][t], t));
       }
-      Row joined;
-      for (uint32_t head = 0; head < spec_.heads; ++head) {
-        const uint32_t kv = head / (spec_.heads / spec_.kv_heads);
-        const Row mixed =
-            Attend(Placed(q, head, t, prefix + "attn_q_norm.weight"), keys[kv], values[kv]);
-        joined.insert(joined.end(), mixed.begin(), mixed.end());
-      }
-      const Row out = MatVec(prefix + "attn_output.weight", joined);
-      for (size_t i = 0; i < out.size(); ++i) x[t][i] += out[i];
     }
+    Row joined;
+    for (uint32_t head = 0; head < spec_.heads; ++head) {
+      const uint32_t kv = head / (spec_.heads / spec_.kv_heads);
+      const Row query = Placed(Normed(q, head, prefix + "attn_q_norm.weight"), position);
+      const Row mixed = Attend(query, keys[kv], cache.values[kv]);
+      joined.insert(joined.end(), mixed.begin(), mixed.end());
+    }
+    const Row out = MatVec(prefix + "attn_output.weight", joined);
+    for (size_t i = 0; i < out.size(); ++i) x[i] += out[i];
   }
 
   void AddMlp(const std::string& prefix, Row& x) const {
@@ -152,12 +179,6 @@ class ReferenceDecoder {
     for (size_t i = 0; i < out.size(); ++i) x[i] += out[i];
   }
 
-  void AddLayer(uint32_t layer, Rows& x) const {
-    const std::string prefix = "blk." + std::to_string(layer) + ".";
-    AddAttention(prefix, x);
-    for (Row& row : x) AddMlp(prefix, row);
-  }
-
   const TinyModel& model_;
   const TinyModelSpec& spec_;
 };
@@ -166,7 +187,13 @@ class ReferenceDecoder {
 
 std::vector<std::vector<double>> ReferenceLogits(const TinyModel& model,
                                                  std::span<const uint32_t> tokens) {
-  return ReferenceDecoder(model).Run(tokens);
+  return ReferenceDecoder(model).Run(tokens, {});
+}
+
+std::vector<std::vector<double>> ReferenceLogits(const TinyModel& model,
+                                                 std::span<const uint32_t> tokens,
+                                                 const ReferenceSink& sink) {
+  return ReferenceDecoder(model).Run(tokens, sink);
 }
 
 }  // namespace spillway::test
