@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "spillway/decoding.h"
 #include "spillway/export.h"
 #include "spillway/options.h"
 #include "spillway/status.h"
@@ -57,6 +58,13 @@ struct SessionOptions {
   // Compare the hash of every file of the package; sizes are compared always.
   bool verify = true;
 
+  // Set: a conversation goes on when the context is full, and a prompt may be longer.
+  std::optional<AttentionSink> attention_sink;
+  // Sizes of lookahead decoding, which gives the same answers in fewer calls; at most what
+  // the package's kv_forward takes. Not set: as the package was compiled (mode lookahead),
+  // otherwise none. An n-gram of 0: none.
+  std::optional<LookaheadSizes> lookahead;
+
   // Executor htp only.
   std::string qnn_lib_dir;          // empty: SPILLWAY_QNN_LIB_DIR, then .deps/
   bool in_process = false;          // no child process: a crash of the vendor library is ours
@@ -84,10 +92,28 @@ struct ChatTurn {
 
 struct RunOptions {
   uint32_t max_new_tokens = 0;  // 0: up to the end of the context
-  // Applied in this order; temperature 0 takes the best token always.
+  // How the next token is picked from the logits, in this order. The n-th token of an
+  // answer depends on the logits, these options and the seed only: the same on every
+  // executor that gives the same logits.
+  //
+  // Repetition: a positive logit of a token of the prompt or the answer is divided by
+  // it, another one multiplied. 1: none; 0, negative and not finite: an error.
+  double repetition_penalty = 1.0;
+  // Taken off the logit of every token that the answer has. 0: none; not finite: an error.
+  double presence_penalty = 0.0;
+  // Added to logits, by token id; -infinity bans a token. A token outside the vocabulary,
+  // +infinity and NaN: an error.
+  std::vector<std::pair<uint32_t, float>> logit_bias;
+  // 0: the best token always (the lower id of equals), and what follows does nothing.
+  // Negative or not finite: an error.
   double temperature = 0.8;
-  uint32_t top_k = 40;  // 0: all
-  double top_p = 0.95;  // 1: all
+  uint32_t top_k = 40;  // the k best tokens; 0: all
+  // The best tokens that together reach this probability. 1 and more: all; 0 and less:
+  // the best one; NaN: an error.
+  double top_p = 0.95;
+  // Tokens with at least this share of the best one's probability. 0 and less: all;
+  // 1 and more: the best one and its equals; NaN: an error.
+  double min_p = 0.0;
   uint64_t seed = 0;
   bool ignore_eos = false;  // go on after an end token
   // Text only: put before the user's turn.
@@ -98,6 +124,9 @@ struct RunOptions {
   // With raw_prompt: the texts of control tokens in the prompt become control
   // tokens. Never for text of users.
   bool parse_special = false;
+  // Asked before every call of a graph, also while the prompt is processed; true ends
+  // the answer ("cancelled") and keeps what there is of it. Called on the caller's thread.
+  std::function<bool()> should_stop;
   // Called while the prompt is processed: a name and the fraction done.
   std::function<void(std::string_view stage, double fraction)> progress;
 };
@@ -114,26 +143,36 @@ struct GraphProfile {
   std::vector<std::pair<std::string, uint64_t>> operations;
 };
 
-struct RunStats {
+struct SPILLWAY_EXPORT RunStats {
   double load_s = 0;  // Session::Open
   // From the call of Generate to the first token.
   double time_to_first_token_s = 0;
   uint32_t prefill_tokens = 0;  // of the prompt that were run
   uint32_t reused_tokens = 0;   // of the prompt that were still cached
   double prefill_s = 0, prefill_tokens_per_s = 0;
-  uint32_t decode_steps = 0;  // calls of the decode graph after the prompt
+  uint32_t decode_steps = 0;   // calls of the decode graph after the prompt
+  uint32_t decode_tokens = 0;  // picked in them: more than steps with lookahead decoding
+  double tokens_per_step = 0;
   double decode_s = 0, decode_tokens_per_s = 0;
   // Of weights that a decode step reads, and how fast they went by.
   uint64_t weight_bytes = 0;
   double weight_bytes_per_s = 0;
+  // Tokens in the cache after the answer (the prefix included), of how many.
+  uint32_t context_used = 0, context_len = 0;
+  // Of this conversation: tokens that the attention sink has forgotten, in how many goes.
+  uint32_t evicted_tokens = 0, evictions = 0;
+  uint64_t kv_cache_bytes = 0;       // of all layers, as the executor holds it
   uint64_t peak_rss_bytes = 0;       // of this process
   std::string executor;              // "host, 16a8w, 2 threads"
   std::vector<GraphProfile> graphs;  // executor htp with a profile level only
+
+  std::string ToJson() const;  // one object with the names of these fields
 };
 
 struct Answer {
   std::vector<uint32_t> prompt_tokens;
   std::vector<uint32_t> tokens;  // without the end token
+  // Ill-formed UTF-8 of the model is U+FFFD in it.
   std::string text;
   // "end_of_text", "context_full", "max_new_tokens" or "cancelled".
   std::string stop_reason;

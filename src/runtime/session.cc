@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "base/memory.h"
@@ -11,9 +12,11 @@
 #include "model/chat_template.h"
 #include "model/tokenizer.h"
 #include "package/package.h"
+#include "runtime/answer_text.h"
 #include "runtime/generator.h"
 #include "runtime/host_model_executor.h"
 #include "runtime/htp_model_executor.h"
+#include "runtime/lookahead.h"
 #include "runtime/sampler.h"
 #include "runtime/tensor_dump.h"
 
@@ -21,6 +24,9 @@ namespace spillway {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Answers without an end grow past this as they go.
+constexpr uint32_t kReservedTokens = 1 << 16;
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -58,6 +64,19 @@ Result<std::unique_ptr<ModelExecutor>> OpenExecutor(std::shared_ptr<const Packag
       fmt::format("executor is \"{}\"; expected \"host\" or \"htp\"", options.executor));
 }
 
+SamplerOptions SamplingOf(const RunOptions& options) {
+  SamplerOptions sampling;
+  sampling.repetition_penalty = options.repetition_penalty;
+  sampling.presence_penalty = options.presence_penalty;
+  sampling.logit_bias = options.logit_bias;
+  sampling.temperature = options.temperature;
+  sampling.top_k = options.top_k;
+  sampling.top_p = options.top_p;
+  sampling.min_p = options.min_p;
+  sampling.seed = options.seed;
+  return sampling;
+}
+
 std::string TokenText(const TokenizerData& data, const std::optional<uint32_t>& id) {
   return id.has_value() && *id < data.tokens.size() ? data.tokens[*id] : std::string();
 }
@@ -67,8 +86,12 @@ std::string TokenText(const TokenizerData& data, const std::optional<uint32_t>& 
 struct Session::Impl {
   std::shared_ptr<const Package> package;
   std::shared_ptr<const Tokenizer> tokenizer;
+  std::optional<TokenTexts> texts;
+  // Parsed when it is first needed: not every model has one that can be.
+  std::shared_ptr<const ChatTemplate> chat_template;
   std::unique_ptr<ModelExecutor> executor;
   std::unique_ptr<Generator> generator;
+  std::optional<LookaheadDecoder> lookahead;
   double load_s = 0;
 
   // One call of Generate.
@@ -77,11 +100,17 @@ struct Session::Impl {
     const TextCallback& on_text;
     Clock::time_point start;
     Answer answer;
+
+    bool ShouldStop() const { return options.should_stop && options.should_stop(); }
   };
 
+  Status SetDecoding(const SessionOptions& options);
   Status CheckPrompt(std::span<const uint32_t> prompt) const;
   Status Prefill(Run& run);
   Status Decode(Run& run, Sampler& sampler);
+  // Runs `token` and picks what follows: the last token picked, or none at the end.
+  Result<std::optional<uint32_t>> Advance(uint32_t token, const LookaheadDecoder::Pick& pick);
+  void FillStats(RunStats& stats) const;
   bool IsEnd(uint32_t token) const {
     const std::vector<uint32_t>& ends = tokenizer->end_ids();
     return std::find(ends.begin(), ends.end(), token) != ends.end();
@@ -98,10 +127,26 @@ Result<std::unique_ptr<Session>> Session::Open(const SessionOptions& options) {
   open.verify = options.verify;
   SPILLWAY_ASSIGN_OR_RETURN(impl->package, Package::Open(options.package_path, open));
   SPILLWAY_ASSIGN_OR_RETURN(impl->tokenizer, Tokenizer::Create(impl->package->tokenizer_data()));
+  impl->texts.emplace(*impl->tokenizer);
   SPILLWAY_ASSIGN_OR_RETURN(impl->executor, OpenExecutor(impl->package, options));
   impl->generator = std::make_unique<Generator>(impl->executor.get());
+  SPILLWAY_RETURN_IF_ERROR(impl->SetDecoding(options));
   impl->load_s = SecondsSince(start);
   return std::unique_ptr<Session>(new Session(std::move(impl)));
+}
+
+Status Session::Impl::SetDecoding(const SessionOptions& options) {
+  const PackageManifest& manifest = package->manifest();
+  if (options.attention_sink.has_value()) {
+    SPILLWAY_RETURN_IF_ERROR(
+        generator->SetAttentionSink(*options.attention_sink, manifest.config.rope));
+  }
+  const LookaheadSizes compiled = {manifest.lookahead_ngram, manifest.lookahead_window,
+                                   manifest.lookahead_gcap};
+  const LookaheadSizes sizes = options.lookahead.value_or(compiled);
+  if (sizes.ngram == 0) return OkStatus();
+  SPILLWAY_ASSIGN_OR_RETURN(lookahead, LookaheadDecoder::Create(generator.get(), sizes));
+  return OkStatus();
 }
 
 Result<std::vector<uint32_t>> Session::PromptTokens(std::span<const ChatTurn> turns) const {
@@ -110,14 +155,15 @@ Result<std::vector<uint32_t>> Session::PromptTokens(std::span<const ChatTurn> tu
     return FailedPreconditionError(
         "the model has no chat template; give it the text to continue as a raw prompt");
   }
-  SPILLWAY_ASSIGN_OR_RETURN(const std::shared_ptr<const ChatTemplate> chat_template,
-                            ChatTemplate::Parse(data.chat_template));
+  if (impl_->chat_template == nullptr) {
+    SPILLWAY_ASSIGN_OR_RETURN(impl_->chat_template, ChatTemplate::Parse(data.chat_template));
+  }
   std::vector<ChatMessage> messages;
   for (const ChatTurn& turn : turns) messages.push_back({turn.role, turn.content});
   SPILLWAY_ASSIGN_OR_RETURN(
       const std::vector<PromptPiece> pieces,
-      chat_template->Render(messages, /*add_generation_prompt=*/true, TokenText(data, data.bos_id),
-                            TokenText(data, data.eos_id)));
+      impl_->chat_template->Render(messages, /*add_generation_prompt=*/true,
+                                   TokenText(data, data.bos_id), TokenText(data, data.eos_id)));
   return EncodePrompt(*impl_->tokenizer, pieces);
 }
 
@@ -152,36 +198,42 @@ Result<Answer> Session::Generate(std::string_view text, const RunOptions& option
 Result<Answer> Session::GenerateFromTokens(std::span<const uint32_t> prompt,
                                            const RunOptions& options, const TextCallback& on_text) {
   Impl::Run run = {options, on_text, Clock::now(), {}};
-  SamplerOptions sampling;
-  sampling.temperature = options.temperature;
-  sampling.top_k = options.top_k;
-  sampling.top_p = options.top_p;
-  sampling.seed = options.seed;
   SPILLWAY_ASSIGN_OR_RETURN(Sampler sampler,
-                            Sampler::Create(sampling, impl_->executor->io().vocab_size));
+                            Sampler::Create(SamplingOf(options), impl_->executor->io().vocab_size));
   (void)impl_->executor->TakeProfile();  // of an answer that failed
   SPILLWAY_RETURN_IF_ERROR(impl_->CheckPrompt(prompt));
   run.answer.prompt_tokens.assign(prompt.begin(), prompt.end());
+  sampler.SetPrompt(prompt);
   SPILLWAY_RETURN_IF_ERROR(impl_->Prefill(run));
-  SPILLWAY_RETURN_IF_ERROR(impl_->Decode(run, sampler));
+  if (run.answer.stop_reason.empty()) SPILLWAY_RETURN_IF_ERROR(impl_->Decode(run, sampler));
+  impl_->FillStats(run.answer.stats);
+  return std::move(run.answer);
+}
 
-  RunStats& stats = run.answer.stats;
-  stats.load_s = impl_->load_s;
+void Session::Impl::FillStats(RunStats& stats) const {
+  stats.load_s = load_s;
   stats.prefill_tokens_per_s = Rate(stats.prefill_tokens, stats.prefill_s);
-  stats.decode_tokens_per_s = Rate(stats.decode_steps, stats.decode_s);
-  stats.weight_bytes = impl_->executor->weight_bytes();
+  stats.decode_tokens_per_s = Rate(stats.decode_tokens, stats.decode_s);
+  stats.tokens_per_step = Rate(stats.decode_tokens, stats.decode_steps);
+  stats.evicted_tokens = generator->evicted_tokens();
+  stats.evictions = generator->evictions();
+  stats.weight_bytes = executor->weight_bytes();
   stats.weight_bytes_per_s =
       Rate(static_cast<double>(stats.weight_bytes) * stats.decode_steps, stats.decode_s);
+  const KvShape& kv = executor->io().kv;
+  stats.context_used = generator->n_past();
+  stats.context_len = kv.context_len;
+  stats.kv_cache_bytes = uint64_t{2} * kv.layers * kv.kv_heads * kv.head_dim *
+                         (kv.context_len - 1) * DTypeSize(kv.dtype);
   stats.peak_rss_bytes = PeakRssBytes();
-  stats.executor = impl_->executor->Describe();
-  stats.graphs = impl_->executor->TakeProfile();
-  return std::move(run.answer);
+  stats.executor = executor->Describe();
+  stats.graphs = executor->TakeProfile();
 }
 
 Status Session::Impl::CheckPrompt(std::span<const uint32_t> prompt) const {
   if (prompt.empty()) return InvalidArgumentError("the prompt is empty; give at least one token");
   const uint32_t extra = generator->ExtraTokens(prompt);
-  if (prompt.size() + extra >= generator->context_len()) {
+  if (!generator->has_attention_sink() && prompt.size() + extra >= generator->context_len()) {
     const std::string prefix = extra == 0 ? "" : fmt::format(" (and the prefix {})", extra);
     return InvalidArgumentError(fmt::format(
         "the prompt has {} tokens{}, but the package was compiled for a context of {}, which must "
@@ -191,57 +243,88 @@ Status Session::Impl::CheckPrompt(std::span<const uint32_t> prompt) const {
   return OkStatus();
 }
 
-// Runs what the cache does not already hold. The last token always runs: its
-// logits are what the answer starts from.
+// Runs what the cache does not already hold, a chunk at a time so that it can stop
+// between two. The last token always runs: its logits are what the answer starts from.
 Status Session::Impl::Prefill(Run& run) {
   const std::span<const uint32_t> prompt = run.answer.prompt_tokens;
+  RunStats& stats = run.answer.stats;
   const uint32_t reused = generator->StartPrompt(prompt);
   const Clock::time_point start = Clock::now();
+  const size_t chunk = std::max({1u, executor->buffers(StepKind::kPrefill).ar_len,
+                                 executor->buffers(StepKind::kDecode).ar_len});
   CallbackProgress progress(run.options.progress);
-  SPILLWAY_RETURN_IF_ERROR(generator->Feed(prompt.subspan(reused), nullptr, &progress));
-  run.answer.stats.reused_tokens = reused;
-  run.answer.stats.prefill_tokens = static_cast<uint32_t>(prompt.size()) - reused;
-  run.answer.stats.prefill_s = SecondsSince(start);
+  for (size_t done = reused; done < prompt.size();) {
+    if (run.ShouldStop()) {
+      run.answer.stop_reason = "cancelled";
+      break;
+    }
+    const size_t count = std::min(chunk, prompt.size() - done);
+    SPILLWAY_RETURN_IF_ERROR(generator->Feed(prompt.subspan(done, count)));
+    done += count;
+    stats.prefill_tokens = static_cast<uint32_t>(done) - reused;
+    progress.Update("prompt", stats.prefill_tokens / static_cast<double>(prompt.size() - reused));
+  }
+  stats.reused_tokens = reused;
+  stats.prefill_s = SecondsSince(start);
   return OkStatus();
 }
 
+Result<std::optional<uint32_t>> Session::Impl::Advance(uint32_t token,
+                                                       const LookaheadDecoder::Pick& pick) {
+  if (lookahead.has_value()) return lookahead->Step(token, pick);
+  SPILLWAY_RETURN_IF_ERROR(generator->Feed({&token, 1}));
+  return pick(generator->logits());
+}
+
+// Allocates nothing for a token: the buffers are there before the first.
 Status Session::Impl::Decode(Run& run, Sampler& sampler) {
   Answer& answer = run.answer;
-  const uint32_t room = generator->context_len() - generator->n_past();
+  RunStats& stats = answer.stats;
+  const uint32_t room = generator->has_attention_sink()
+                            ? std::numeric_limits<uint32_t>::max()
+                            : generator->context_len() - generator->n_past();
   const uint32_t wanted = run.options.max_new_tokens;
   const uint32_t most = wanted == 0 ? room : std::min(wanted, room);
-  answer.tokens.reserve(most);
-  StreamDecoder decoder(tokenizer);
-  const auto emit = [&](const std::string& piece) {
-    answer.text += piece;
+  answer.tokens.reserve(std::min(most, kReservedTokens));
+  AnswerText text(*texts, most);
+  const auto emit = [&](std::string_view piece) {
     return piece.empty() || !run.on_text || run.on_text(piece);
   };
-  while (answer.stop_reason.empty()) {
-    const uint32_t token = sampler.Sample(generator->logits());
-    if (answer.stats.time_to_first_token_s == 0) {
-      answer.stats.time_to_first_token_s = SecondsSince(run.start);
+  const LookaheadDecoder::Pick pick =
+      [&](std::span<const float> logits) -> std::optional<uint32_t> {
+    const uint32_t token = sampler.Sample(logits);
+    if (stats.time_to_first_token_s == 0) {
+      stats.time_to_first_token_s = SecondsSince(run.start);
+    } else {
+      ++stats.decode_tokens;
     }
     if (!run.options.ignore_eos && IsEnd(token)) {
       answer.stop_reason = "end_of_text";
-      break;
+      return std::nullopt;
     }
     answer.tokens.push_back(token);
-    if (!emit(decoder.Add(token))) {
+    sampler.Accept(token);
+    if (!emit(text.Add(token)) || run.ShouldStop()) {
       answer.stop_reason = "cancelled";
-    } else if (answer.tokens.size() == most) {
-      answer.stop_reason = most == wanted ? "max_new_tokens" : "context_full";
-    } else {
-      const Clock::time_point start = Clock::now();
-      SPILLWAY_RETURN_IF_ERROR(generator->Feed({&token, 1}));
-      answer.stats.decode_s += SecondsSince(start);
-      ++answer.stats.decode_steps;
+      return std::nullopt;
     }
+    if (answer.tokens.size() == most) {
+      answer.stop_reason = most == wanted ? "max_new_tokens" : "context_full";
+      return std::nullopt;
+    }
+    return token;
+  };
+  if (lookahead.has_value()) lookahead->StartAnswer(answer.prompt_tokens);
+  std::optional<uint32_t> token = pick(generator->logits());
+  while (token.has_value()) {
+    const Clock::time_point start = Clock::now();
+    SPILLWAY_ASSIGN_OR_RETURN(token, Advance(*token, pick));
+    stats.decode_s += SecondsSince(start);
+    ++stats.decode_steps;
   }
-  if (answer.stop_reason == "cancelled") {
-    answer.text += decoder.Finish();
-  } else {
-    emit(decoder.Finish());
-  }
+  const std::string_view last = text.Finish();
+  if (answer.stop_reason != "cancelled") emit(last);
+  answer.text = text.Take();
   return OkStatus();
 }
 

@@ -3,23 +3,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <new>
 #include <random>
 
 #include "runtime/sampler.h"
+#include "tests/runtime/allocation_counter.h"
 #include "tests/runtime/fake_model_executor.h"
 
-// Counts the heap allocations of the whole program while `counting` is on. Not
-// inlined: the compiler would complain about new next to free.
-namespace {
+namespace spillway::test {
 std::atomic<bool> counting{false};
 std::atomic<int> allocations{0};
-}  // namespace
+}  // namespace spillway::test
 
+// Not inlined: the compiler would complain about new next to free.
 __attribute__((noinline)) void* operator new(std::size_t size) {
-  if (counting) ++allocations;
+  if (spillway::test::counting) ++spillway::test::allocations;
   void* memory = std::malloc(size == 0 ? 1 : size);
   if (memory == nullptr) std::abort();
   return memory;
@@ -35,6 +34,8 @@ __attribute__((noinline)) void operator delete(void* memory, std::size_t) noexce
 namespace spillway {
 namespace {
 
+using test::allocations;
+using test::counting;
 using test::FakeModelExecutor;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;

@@ -9,6 +9,7 @@
 #include "runtime/generator.h"
 #include "runtime/host_model_executor.h"
 #include "runtime/sampler.h"
+#include "tests/runtime/allocation_counter.h"
 #include "tests/runtime/tiny_package.h"
 #include "tests/support/paths.h"
 
@@ -88,6 +89,59 @@ TEST_F(SessionTest, AnswersWithTextTokensAndFigures) {
   EXPECT_GT(stats.weight_bytes_per_s, 0);
   EXPECT_GT(stats.peak_rss_bytes, 1000000u);
   EXPECT_EQ(stats.executor, "host, 16a8w, 2 threads");
+  EXPECT_EQ(stats.context_len, 64u);
+  // The last token of the answer was not run.
+  EXPECT_EQ(stats.context_used, answer.prompt_tokens.size() + 11);
+  EXPECT_EQ(stats.kv_cache_bytes, 2u * 2 * 2 * 16 * 63);  // K and V, layers, heads, dim
+  for (const char* name : {"time_to_first_token_s", "decode_tokens_per_s", "context_used",
+                           "kv_cache_bytes", "peak_rss_bytes", "graphs"}) {
+    EXPECT_THAT(stats.ToJson(), HasSubstr('"' + std::string(name) + '"'));
+  }
+}
+
+// From the second token to the last but one, everything between the logits and the
+// caller's callback: sampler, text, cache, graph.
+TEST_F(SessionTest, DecodingAllocatesNothing) {
+  RunOptions greedy = Greedy(40), drawn = greedy;
+  drawn.temperature = 1;
+  drawn.repetition_penalty = 1.1;
+  drawn.presence_penalty = 0.1;
+  drawn.logit_bias = {{70, 1.0f}};
+  for (const RunOptions& options : {greedy, drawn}) {
+    std::vector<int> counts;
+    counts.reserve(100);
+    test::allocations = 0;
+    test::counting = true;
+    const Result<Answer> answer = session_->Generate("Hi", options, [&](std::string_view) {
+      counts.push_back(test::allocations);
+      return true;
+    });
+    test::counting = false;
+    ASSERT_TRUE(answer.ok()) << answer.status().ToString();
+    ASSERT_GT(counts.size(), 10u);
+    EXPECT_GT(counts.front(), 0);
+    EXPECT_EQ(counts.back(), counts.front());
+  }
+}
+
+TEST_F(SessionTest, AskedToStopItKeepsWhatItHas) {
+  const Answer whole = Generate("Hello", Greedy(8));
+  for (const int calls : {0, 1, 2, 5}) {  // of should_stop before it says yes
+    session_->Reset();
+    RunOptions options = Greedy(8);
+    int asked = 0;
+    options.should_stop = [&] { return asked++ == calls; };
+    const Answer answer = Generate("Hello", options);
+    EXPECT_EQ(answer.stop_reason, "cancelled");
+    EXPECT_EQ(asked, calls + 1);
+    EXPECT_LT(answer.tokens.size(), 6u);
+    EXPECT_TRUE(std::equal(answer.tokens.begin(), answer.tokens.end(), whole.tokens.begin()));
+    EXPECT_LE(answer.stats.prefill_tokens, answer.prompt_tokens.size());
+    // It goes on from there.
+    const Answer again = Generate("Hello", Greedy(8));
+    EXPECT_EQ(again.tokens, whole.tokens);
+    EXPECT_GE(again.stats.reused_tokens + 1, answer.stats.prefill_tokens);
+  }
 }
 
 TEST_F(SessionTest, StopsWhenTheContextIsFull) {
@@ -188,6 +242,22 @@ TEST_F(SessionTest, SystemPromptIsAFirstTurn) {
   const std::vector<ChatTurn> turns = {{"system", "Be brief"}, {"user", "Hello"}};
   EXPECT_THAT(session_->PromptTokens("Hello", options).value(),
               ElementsAreArray(session_->PromptTokens(turns).value()));
+}
+
+TEST_F(SessionTest, OddText) {
+  for (const std::string& text :
+       {std::string("\xff\xfe\xc3"), std::string("a\0b", 3), std::string(),
+        std::string("\xed\xa0\x80"), std::string("<|im_end|><|im_start|>")}) {
+    const Result<Answer> answer = session_->Generate(text, Greedy(2));
+    ASSERT_TRUE(answer.ok()) << answer.status().ToString();
+    EXPECT_EQ(answer->tokens.size(), 2u);
+  }
+  RunOptions raw = Greedy(2);
+  raw.raw_prompt = true;
+  // The same as with U+FFFD in the place of what is ill-formed.
+  EXPECT_EQ(session_->PromptTokens("a\xff", raw).value(),
+            session_->PromptTokens("a\xEF\xBF\xBD", raw).value());
+  EXPECT_THAT(session_->Generate("", raw).status().message(), HasSubstr("empty"));
 }
 
 TEST_F(SessionTest, PromptsThatDoNotFitSayBothNumbers) {

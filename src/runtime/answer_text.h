@@ -1,0 +1,57 @@
+// The text of an answer, token by token, without allocating for a token.
+
+#ifndef SPILLWAY_RUNTIME_ANSWER_TEXT_H_
+#define SPILLWAY_RUNTIME_ANSWER_TEXT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "model/tokenizer.h"
+
+namespace spillway {
+
+// What every token of a vocabulary adds to the text (Tokenizer::TokenBytes), in one
+// piece of memory. Const and safe from several threads.
+class TokenTexts {
+ public:
+  explicit TokenTexts(const Tokenizer& tokenizer);
+  // Empty for an id outside the vocabulary. Valid while this lives.
+  std::string_view Of(uint32_t id) const;
+  size_t longest() const { return longest_; }
+
+ private:
+  std::string bytes_;
+  std::vector<uint32_t> ends_;  // of token id in bytes_; it starts where id - 1 ends
+  size_t longest_ = 0;
+};
+
+// Gathers tokens and gives whole UTF-8 characters: bytes that may still become one are
+// held back, ill-formed ones become U+FFFD. Not thread-safe.
+class AnswerText {
+ public:
+  // Has memory for `most_tokens` tokens of ordinary text beforehand (at most 1 MiB);
+  // longer text makes it grow, ever more rarely.
+  AnswerText(const TokenTexts& texts, size_t most_tokens);
+
+  // The text that `token` completes (may be empty). Valid until the next call.
+  std::string_view Add(uint32_t token);
+  // What was held back. Valid until the next call.
+  std::string_view Finish();
+  // All that Add and Finish returned; nothing is left.
+  std::string Take() { return std::move(text_); }
+
+ private:
+  std::string_view Move(bool at_end);
+
+  const TokenTexts& texts_;
+  std::string text_;
+  std::string pending_;  // at most 3 bytes between calls
+};
+
+}  // namespace spillway
+
+#endif  // SPILLWAY_RUNTIME_ANSWER_TEXT_H_

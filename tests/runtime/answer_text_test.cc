@@ -1,0 +1,61 @@
+#include "runtime/answer_text.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "model/utf8.h"
+#include "tests/support/paths.h"
+#include "tests/support/tiny_model.h"
+
+namespace spillway {
+namespace {
+
+class AnswerTextTest : public ::testing::Test {
+ protected:
+  AnswerTextTest() {
+    const auto file =
+        GgufFile::Open(test::WriteTinyModel(folder_.File("tiny.gguf"), test::TinyModelSpec()));
+    EXPECT_TRUE(file.ok());
+    tokenizer_ = Tokenizer::Create(TokenizerData::FromGguf(**file).value()).value();
+    texts_.emplace(*tokenizer_);
+  }
+  test::TempFolder folder_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::optional<TokenTexts> texts_;
+};
+
+TEST_F(AnswerTextTest, EveryTokenHasItsBytes) {
+  size_t longest = 0;
+  for (uint32_t id = 0; id < tokenizer_->vocab_size() + 2; ++id) {
+    EXPECT_EQ(texts_->Of(id), tokenizer_->TokenBytes(id)) << id;
+    longest = std::max(longest, texts_->Of(id).size());
+  }
+  EXPECT_EQ(texts_->longest(), longest);
+}
+
+// Bytes at random: whole characters come out, and all of them what a repair of the
+// whole gives.
+TEST_F(AnswerTextTest, PiecesAreWholeCharactersOfTheRepairedText) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 200; ++round) {
+    AnswerText text(*texts_, 5);
+    std::string bytes, pieces;
+    for (int i = 0; i < 40; ++i) {
+      // Few bytes that matter to UTF-8, so that characters happen.
+      static constexpr uint8_t kBytes[] = {'a', 0xC3, 0xA9, 0xE2, 0x82, 0xAC, 0xF0, 0x9F, 0xFF};
+      const uint32_t id = 3 + kBytes[random() % std::size(kBytes)];
+      bytes += tokenizer_->TokenBytes(id);
+      const std::string piece(text.Add(id));
+      EXPECT_TRUE(IsValidUtf8(piece));
+      pieces += piece;
+    }
+    pieces += text.Finish();
+    EXPECT_EQ(pieces, RepairUtf8(bytes));
+    EXPECT_EQ(text.Take(), pieces);
+  }
+}
+
+}  // namespace
+}  // namespace spillway
