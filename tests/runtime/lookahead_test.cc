@@ -213,14 +213,20 @@ TEST(LookaheadTest, PackagesAnswerTheSameGreedyAndSampled) {
       };
       Generator plain(model.executor.get());
       const auto prompt = test::RandomTokens(13, spec.vocab, 8);
-      if (sink) ASSERT_TRUE(plain.SetAttentionSink({3, 9}, rope).ok());
+      if (sink) {
+        ASSERT_TRUE(plain.SetAttentionSink({3, 9}, rope).ok());
+      }
       const Answered expected = OneByOne(plain, prompt, sink ? 120 : 27, make_pick);
       Generator ahead(model.executor.get());
-      if (sink) ASSERT_TRUE(ahead.SetAttentionSink({3, 9}, rope).ok());
+      if (sink) {
+        ASSERT_TRUE(ahead.SetAttentionSink({3, 9}, rope).ok());
+      }
       const Answered found = Ahead(ahead, sizes, prompt, sink ? 120 : 27, make_pick);
       EXPECT_EQ(found.tokens, expected.tokens);
       EXPECT_EQ(found.logits, expected.logits) << "bit-equal on the integer host";
-      if (sink) EXPECT_GT(ahead.evictions(), 5u);
+      if (sink) {
+        EXPECT_GT(ahead.evictions(), 5u);
+      }
     }
   }
 }
