@@ -1,0 +1,310 @@
+#include "quantize/sensitivity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "quantize/gptq_layers.h"
+#include "quantize/layer_chain.h"
+#include "quantize/quantize_graph.h"
+
+namespace spillway {
+namespace {
+
+double DecibelsOf(double noise) {
+  return noise > 0 ? -10.0 * std::log10(noise) : std::numeric_limits<double>::infinity();
+}
+
+std::string WeightName(const std::string& operation) { return operation + ".weight"; }
+
+std::string OperationOf(const std::string& weight) {
+  return weight.substr(0, weight.size() - std::string_view(".weight").size());
+}
+
+void SortWorstFirst(std::vector<OperationDamage>& damage) {
+  std::stable_sort(damage.begin(), damage.end(),
+                   [](const auto& a, const auto& b) { return a.noise > b.noise; });
+}
+
+// The weights of `recipe`, quantised.
+Result<QuantizedWeights> QuantizeWeights(Decoder& decoder, const TokenWindows& windows,
+                                         const FloatPrefix& prefix, const Recipe& recipe,
+                                         ThreadPool* pool, Progress* progress) {
+  return QuantizeWeightsInOrder(
+      decoder, windows, prefix,
+      [&](const std::string& weight) { return recipe.WeightOf(OperationOf(weight)); }, pool,
+      progress);
+}
+
+Result<std::vector<OperationDamage>> RankWeightsOf(LayerChain& chain, const QuantizedWeights& base,
+                                                   Progress* progress) {
+  std::vector<OperationDamage> damage;
+  size_t done = 0;
+  for (const LayerChain::Site& site : chain.sites()) {
+    ReportProgress(progress, "damage of weights",
+                   static_cast<double>(done++) / static_cast<double>(chain.sites().size()));
+    const auto found = base.find(WeightName(site.operation));
+    if (found == base.end()) continue;
+    chain.Use(site.operation, &found->second);
+    SPILLWAY_ASSIGN_OR_RETURN(const double noise, chain.MeasureFrom(site.layer));
+    chain.Use(site.operation, nullptr);
+    damage.push_back({site.operation, DecibelsOf(noise), noise, site.weights()});
+  }
+  ReportProgress(progress, "damage of weights", 1.0);
+  SortWorstFirst(damage);
+  return damage;
+}
+
+// Rounds f32 values to what an encoding can hold.
+void FakeQuantize(std::span<float> values, DType dtype, const Encoding& encoding) {
+  for (float& value : values) {
+    value = DequantizeValue(QuantizeValue(value, encoding, dtype), encoding);
+  }
+}
+
+class MixedSearch {
+ public:
+  MixedSearch(const MixedOptions& options, LayerChain& chain, QuantizedWeights base,
+              ThreadPool* pool)
+      : options_(options), chain_(chain), base_(std::move(base)), pool_(pool) {}
+
+  Result<MixedResult> Run(Progress* progress) {
+    for (const LayerChain::Site& site : chain_.sites()) {
+      if (InLayers(site)) weights_ += site.weights();
+    }
+    MixedResult result;
+    SPILLWAY_ASSIGN_OR_RETURN(result.damage, RankWeightsOf(chain_, base_, progress));
+    Order(result.damage);
+    for (const auto& [weight, matrix] : base_) chain_.Use(OperationOf(weight), &matrix);
+    SPILLWAY_ASSIGN_OR_RETURN(result.base_sqnr_db, Sqnr());
+    result.sqnr_db = result.base_sqnr_db;
+    const size_t most = MostWithinBudget();
+    size_t count = options_.target_sqnr_db > 0 ? 0 : most;
+    if (options_.target_sqnr_db > 0) {
+      SPILLWAY_ASSIGN_OR_RETURN(count, LeastForTarget(most, progress));
+    }
+    SPILLWAY_RETURN_IF_ERROR(Raise(count));
+    SPILLWAY_ASSIGN_OR_RETURN(result.sqnr_db, Sqnr());
+    result.target_met = !(result.sqnr_db < options_.target_sqnr_db);
+    result.bits = Bits(count);
+    for (size_t i = 0; i < count; ++i) result.raised.push_back(order_[i]->operation);
+    result.recipe = MakeRecipe(result.raised);
+    return result;
+  }
+
+ private:
+  static bool InLayers(const LayerChain::Site& site) { return site.operation != "head"; }
+
+  double ExtraBits(const LayerChain::Site& site) const {
+    return BitsOf(options_.raised) - BitsOf(options_.base.WeightOf(site.operation));
+  }
+
+  // Most noise taken away for a bit first.
+  void Order(const std::vector<OperationDamage>& damage) {
+    std::map<std::string, const LayerChain::Site*> sites;
+    for (const LayerChain::Site& site : chain_.sites()) sites[site.operation] = &site;
+    std::vector<std::pair<double, const LayerChain::Site*>> worth;
+    for (const OperationDamage& operation : damage) {
+      const LayerChain::Site* site = sites.at(operation.operation);
+      if (!InLayers(*site) || ExtraBits(*site) <= 0) continue;
+      const double cost = ExtraBits(*site) * static_cast<double>(site->weights());
+      worth.emplace_back(operation.noise / cost, site);
+    }
+    std::stable_sort(worth.begin(), worth.end(),
+                     [](const auto& a, const auto& b) { return a.first > b.first; });
+    for (const auto& [value, site] : worth) order_.push_back(site);
+  }
+
+  // The average with the first `count` of the order raised.
+  double Bits(size_t count) const {
+    double bits = 0;
+    for (const LayerChain::Site& site : chain_.sites()) {
+      if (!InLayers(site)) continue;
+      bits += BitsOf(options_.base.WeightOf(site.operation)) * static_cast<double>(site.weights());
+    }
+    for (size_t i = 0; i < count; ++i) {
+      bits += ExtraBits(*order_[i]) * static_cast<double>(order_[i]->weights());
+    }
+    return bits / static_cast<double>(weights_);
+  }
+
+  // An operation that does not fit anymore is passed over, so that smaller ones behind it
+  // still fill the budget.
+  size_t MostWithinBudget() {
+    if (options_.max_bits <= 0) return order_.size();
+    const double room = (options_.max_bits - Bits(0)) * static_cast<double>(weights_);
+    std::vector<const LayerChain::Site*> taken, rest;
+    double used = 0;
+    for (const LayerChain::Site* site : order_) {
+      const double cost = ExtraBits(*site) * static_cast<double>(site->weights());
+      // Half a weight of rounding.
+      const bool fits = used + cost <= room + 0.5;
+      if (fits) used += cost;
+      (fits ? taken : rest).push_back(site);
+    }
+    const size_t count = taken.size();
+    order_ = std::move(taken);
+    order_.insert(order_.end(), rest.begin(), rest.end());
+    return count;
+  }
+
+  // Noise falls with every operation raised, nearly always, so halving finds the least.
+  Result<size_t> LeastForTarget(size_t most, Progress* progress) {
+    size_t low = 0, high = most;  // `high` is what remains when nothing reaches it
+    while (low < high) {
+      ReportProgress(progress, "search the recipe", -1.0);
+      const size_t middle = (low + high) / 2;
+      SPILLWAY_RETURN_IF_ERROR(Raise(middle));
+      SPILLWAY_ASSIGN_OR_RETURN(const double sqnr, Sqnr());
+      if (sqnr >= options_.target_sqnr_db) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return high;
+  }
+
+  // Makes exactly the first `count` of the order raised.
+  Status Raise(size_t count) {
+    for (size_t i = 0; i < order_.size(); ++i) {
+      const LayerChain::Site& site = *order_[i];
+      if (i >= count) {
+        chain_.Use(site.operation, &base_.at(WeightName(site.operation)));
+        continue;
+      }
+      auto [found, added] = raised_.try_emplace(site.operation);
+      if (added) {
+        found->second =
+            QuantizeMatrix(*site.weight, site.rows, site.cols, options_.raised, nullptr, pool_);
+      }
+      chain_.Use(site.operation, &found->second);
+    }
+    return OkStatus();
+  }
+
+  Result<double> Sqnr() {
+    SPILLWAY_ASSIGN_OR_RETURN(const double noise, chain_.MeasureFrom(0));
+    return DecibelsOf(noise);
+  }
+
+  Recipe MakeRecipe(const std::vector<std::string>& raised) const {
+    Recipe recipe = options_.base;
+    recipe.name = "mixed";
+    recipe.description = fmt::format("{} with {} operations' weights in {} bits",
+                                     options_.base.name, raised.size(), options_.raised.bits);
+    const std::set<std::string> sorted(raised.begin(), raised.end());
+    for (const LayerChain::Site& site : chain_.sites()) {
+      if (sorted.contains(site.operation)) {
+        recipe.weight_rules.push_back({site.operation, options_.raised});
+      }
+    }
+    return recipe;
+  }
+
+  const MixedOptions& options_;
+  LayerChain& chain_;
+  QuantizedWeights base_;
+  std::map<std::string, QuantizedMatrix> raised_;  // those tried, by operation
+  ThreadPool* pool_;
+  std::vector<const LayerChain::Site*> order_;
+  uint64_t weights_ = 0;
+};
+
+}  // namespace
+
+double BitsOf(const WeightScheme& scheme) {
+  constexpr double kMultiplierBits = 4;
+  return scheme.bits + (scheme.block == 0 ? 0 : kMultiplierBits / scheme.block);
+}
+
+Result<double> AverageBits(Decoder& decoder, const Recipe& recipe) {
+  double bits = 0, weights = 0;
+  SPILLWAY_ASSIGN_OR_RETURN(const auto sites, LayerChain::SitesOf(decoder));
+  for (const LayerChain::Site& site : sites) {
+    if (site.operation == "head") continue;
+    bits += BitsOf(recipe.WeightOf(site.operation)) * static_cast<double>(site.weights());
+    weights += static_cast<double>(site.weights());
+  }
+  return bits / weights;
+}
+
+Result<std::vector<OperationDamage>> RankWeights(Decoder& decoder, const TokenWindows& windows,
+                                                 const FloatPrefix& prefix, const Recipe& recipe,
+                                                 const SensitivityOptions& options,
+                                                 ThreadPool* pool, Progress* progress) {
+  SPILLWAY_ASSIGN_OR_RETURN(const QuantizedWeights base,
+                            QuantizeWeights(decoder, windows, prefix, recipe, pool, progress));
+  SPILLWAY_ASSIGN_OR_RETURN(const auto chain,
+                            LayerChain::Create(decoder, windows, prefix, options.tokens, pool));
+  return RankWeightsOf(*chain, base, progress);
+}
+
+Result<std::vector<OperationDamage>> RankActivations(Decoder& decoder, const TokenWindows& windows,
+                                                     const FloatPrefix& prefix,
+                                                     const Recipe& recipe,
+                                                     const TensorRanges& ranges,
+                                                     const SensitivityOptions& options,
+                                                     ThreadPool* pool, Progress* progress) {
+  SPILLWAY_ASSIGN_OR_RETURN(const auto chain,
+                            LayerChain::Create(decoder, windows, prefix, options.tokens, pool));
+  std::vector<OperationDamage> damage;
+  const std::vector<LayerChain::Activation> activations = chain->activations();
+  for (size_t i = 0; i < activations.size(); ++i) {
+    ReportProgress(progress, "damage of activations",
+                   static_cast<double>(i) / static_cast<double>(activations.size()));
+    const auto& [operation, layer] = activations[i];
+    const auto range = ranges.find(operation);
+    if (range == ranges.end()) continue;
+    ActivationScheme scheme = recipe.ActivationOf(operation);
+    if (operation.ends_with(".cached")) scheme = {recipe.kv, true};
+    if (scheme.dtype == DType::kF16) continue;
+    // The weights of attention have one encoding for all models.
+    const Encoding encoding =
+        operation.ends_with(".attention")
+            ? Encoding::PerTensor(scheme.dtype, 1.0f / static_cast<float>(DTypeMax(scheme.dtype)),
+                                  0)
+            : ActivationEncoding(scheme, range->second);
+    const LayerChain::Change change = [&](std::span<float> values) {
+      FakeQuantize(values, scheme.dtype, encoding);
+    };
+    SPILLWAY_ASSIGN_OR_RETURN(const double noise, chain->MeasureFrom(layer, operation, change));
+    damage.push_back({operation, DecibelsOf(noise), noise, 0});
+  }
+  ReportProgress(progress, "damage of activations", 1.0);
+  SortWorstFirst(damage);
+  return damage;
+}
+
+Result<MixedResult> FindMixedRecipe(Decoder& decoder, const TokenWindows& windows,
+                                    const FloatPrefix& prefix, const MixedOptions& options,
+                                    ThreadPool* pool, Progress* progress) {
+  if (options.target_sqnr_db <= 0 && options.max_bits <= 0) {
+    return InvalidArgumentError(
+        "mixed precision needs a target: an SQNR of the logits or a number of bits");
+  }
+  SPILLWAY_RETURN_IF_ERROR(options.base.Validate());
+  SPILLWAY_ASSIGN_OR_RETURN(const double base_bits, AverageBits(decoder, options.base));
+  if (options.max_bits > 0 && options.max_bits < base_bits) {
+    return InvalidArgumentError(
+        fmt::format("recipe {} has {:.3f} bits a weight already; expected a budget of more, found "
+                    "{:.3f}",
+                    options.base.name, base_bits, options.max_bits));
+  }
+  SPILLWAY_ASSIGN_OR_RETURN(QuantizedWeights base, QuantizeWeights(decoder, windows, prefix,
+                                                                   options.base, pool, progress));
+  SPILLWAY_ASSIGN_OR_RETURN(const auto chain, LayerChain::Create(decoder, windows, prefix,
+                                                                 options.sensitivity.tokens, pool));
+  return MixedSearch(options, *chain, std::move(base), pool).Run(progress);
+}
+
+}  // namespace spillway
