@@ -271,7 +271,10 @@ void Generator::Truncate(uint32_t size) {
   if (size == n_past() && has_logits_) return;
   cache_.Truncate(size);
   tokens_.resize(size);
-  if (!evicted_.empty() && size <= sink_->sink) evicted_.clear();
+  if (!evicted_.empty() && size <= sink_->sink) {
+    evicted_.clear();
+    evictions_ = 0;
+  }
   has_logits_ = false;
 }
 

@@ -43,8 +43,8 @@ class Generator {
   // kUnsupported when the encodings of the keys are not known.
   Status SetAttentionSink(const AttentionSink& sink, const RopeConfig& rope);
   bool has_attention_sink() const { return sink_.has_value(); }
+  // Of this conversation: how often tokens were evicted, and how many in all.
   uint32_t evictions() const { return evictions_; }
-  // Evicted tokens of this conversation.
   uint32_t evicted_tokens() const { return static_cast<uint32_t>(evicted_.size()); }
 
   // Runs the model on `tokens` after those before. `every_row`, when set, gets

@@ -77,6 +77,7 @@ void LookaheadDecoder::MakeVisibility() {
 
 void LookaheadDecoder::StartAnswer(std::span<const uint32_t> prompt) {
   text_.clear();
+  starts_ = true;
   for (const uint32_t token : prompt) Remember(token);
   // Any tokens will do to begin with; those of the prompt are likelier than others.
   for (size_t i = 0; i < window_.size(); ++i) {
@@ -115,6 +116,8 @@ void LookaheadDecoder::MakeRows(uint32_t token) {
 
 Result<std::optional<uint32_t>> LookaheadDecoder::Step(uint32_t token, const Pick& pick) {
   ++stats_.steps;
+  if (starts_) Remember(token);
+  starts_ = false;
   if (!generator_->CanBranch()) {
     SPILLWAY_RETURN_IF_ERROR(generator_->Feed({&token, 1}));
     return PickOne(pick, generator_->logits());

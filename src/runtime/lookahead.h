@@ -82,6 +82,7 @@ class LookaheadDecoder {
   std::vector<uint32_t> window_;
   std::vector<uint32_t> candidates_;  // [candidates_found_, levels]
   uint32_t candidates_found_ = 0;
+  bool starts_ = false;         // the next token to run is the answer's first
   std::vector<uint32_t> text_;  // the last ngram tokens of prompt and answer
 
   std::vector<uint32_t> tokens_, ahead_;  // a row each, for all candidates

@@ -310,5 +310,55 @@ TEST_F(SessionTest, AModelWithoutTemplateAsksForARawPrompt) {
   EXPECT_EQ(answer->tokens.size(), 3u);
 }
 
+// The same answer with lookahead decoding as without, and on past the context's end.
+TEST(SessionDecodingTest, LookaheadAndSinkThroughTheSession) {
+  test::TempFolder folder;
+  CompileOptions compile = test::TinyCompileOptions();
+  compile.mode = "lookahead";
+  compile.context_len = 48;
+  compile.prefill_ar_len = 8;
+  compile.lookahead = {3, 3, 2};
+  SessionOptions options;
+  options.package_path = test::MakeTinyPackage(folder.path(), compile);
+  options.attention_sink = AttentionSink{3, 10};
+  Result<std::unique_ptr<Session>> ahead = Session::Open(options);
+  ASSERT_TRUE(ahead.ok()) << ahead.status().ToString();
+  options.lookahead = LookaheadSizes{};
+  Result<std::unique_ptr<Session>> plain = Session::Open(options);
+  ASSERT_TRUE(plain.ok()) << plain.status().ToString();
+
+  std::vector<uint32_t> prompt;
+  for (uint32_t i = 0; i < 70; ++i) prompt.push_back(3 + (i * 37) % 11);
+  RunOptions run;
+  run.ignore_eos = true;
+  run.max_new_tokens = 200;
+  for (const double temperature : {0.0, 0.6}) {
+    run.temperature = temperature;
+    const Result<Answer> expected = (*plain)->GenerateFromTokens(prompt, run);
+    const Result<Answer> found = (*ahead)->GenerateFromTokens(prompt, run);
+    ASSERT_TRUE(expected.ok() && found.ok());
+    EXPECT_EQ(found->tokens, expected->tokens);
+    EXPECT_EQ(found->text, expected->text);
+    EXPECT_EQ(found->tokens.size(), 200u);
+    EXPECT_EQ(found->stop_reason, "max_new_tokens");
+    EXPECT_GT(found->stats.evictions, 10u);
+    EXPECT_EQ(found->stats.evicted_tokens, 10 * found->stats.evictions);
+    EXPECT_EQ(found->stats.decode_tokens, 199u);
+    EXPECT_EQ(expected->stats.decode_steps, 199u);
+    EXPECT_LT(found->stats.decode_steps, 199u);
+    EXPECT_GT(found->stats.tokens_per_step, 1.0);
+    EXPECT_LE(found->stats.context_used, 48u);
+  }
+  options.attention_sink = AttentionSink{3, 40};
+  EXPECT_THAT(Session::Open(options).status().message(), HasSubstr("attention sink 3,40"));
+  options.attention_sink.reset();
+  options.lookahead = LookaheadSizes{4, 4, 4};
+  EXPECT_THAT(Session::Open(options).status().message(), HasSubstr("takes 10"));
+  options.lookahead.reset();
+  ahead = Session::Open(options);
+  ASSERT_TRUE(ahead.ok());
+  EXPECT_THAT((*ahead)->GenerateFromTokens(prompt, run).status().message(), HasSubstr("70 tokens"));
+}
+
 }  // namespace
 }  // namespace spillway
