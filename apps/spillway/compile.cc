@@ -127,8 +127,9 @@ void CompileCommand::AddQuantisationOptions(CLI::App& app) {
                  "text")
       ->take_all()
       ->group(group);
-  app.add_option("--calib-tokens", options_.calib_tokens, "At most so many tokens of it")
-      ->capture_default_str()
+  app.add_option("--calib-tokens", options_.calib_tokens,
+                 "At most so many tokens of it; default: 1024, or\n"
+                 "4096 for a recipe whose weights are chosen with activations (gptq, mse)")
       ->group(group);
   app.add_option("--prefix-tokens", options_.prefix_tokens,
                  "Tokens whose keys and values are kept in the cache as constants: auto (the chat\n"

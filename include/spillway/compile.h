@@ -41,7 +41,9 @@ struct CompileOptions {
   // Files to calibrate with, like what the model will see: text, or conversations
   // (*.json, *.jsonl: messages with "role" and "content"). Empty: the built-in text.
   std::vector<std::string> calib_paths;
-  uint32_t calib_tokens = 1024;  // at most so many
+  // At most so many; 0: 1024, or 4096 for a recipe whose weights are chosen with
+  // activations at hand.
+  uint32_t calib_tokens = 0;
 
   // The leading tokens whose keys and values are computed in float and kept in the
   // cache as a constant: "auto" (the first token of the chat template when its

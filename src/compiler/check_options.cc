@@ -53,9 +53,9 @@ Status CheckLengths(const CompileOptions& options) {
     return InvalidArgumentError(fmt::format(
         "KV cache of {} bits: expected 8 or 16, or 0 for what the recipe says", options.kv_bits));
   }
-  if (options.calib_tokens < 16) {
-    return InvalidArgumentError(
-        fmt::format("{} calibration tokens: expected at least 16", options.calib_tokens));
+  if (options.calib_tokens > 0 && options.calib_tokens < 16) {
+    return InvalidArgumentError(fmt::format(
+        "{} calibration tokens: expected at least 16, or 0 for the default", options.calib_tokens));
   }
   return OkStatus();
 }
@@ -143,6 +143,11 @@ Result<CheckedOptions> CheckCompileOptions(const CompileOptions& options) {
   }
   checked.io = *io;
   return checked;
+}
+
+uint32_t CalibrationTokens(const CompileOptions& options, const Recipe& recipe) {
+  if (options.calib_tokens > 0) return options.calib_tokens;
+  return recipe.NeedsActivations() ? 4096 : 1024;
 }
 
 Result<std::vector<uint32_t>> ParsePrefixTokens(const CompileOptions& options,

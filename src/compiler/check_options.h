@@ -27,6 +27,9 @@ struct CheckedOptions {
 // allowed.
 Result<CheckedOptions> CheckCompileOptions(const CompileOptions& options);
 
+// CompileOptions::calib_tokens, or what stands for 0.
+uint32_t CalibrationTokens(const CompileOptions& options, const Recipe& recipe);
+
 // CompileOptions::prefix_tokens as ids; empty for "auto" and "none".
 // kInvalidArgument for anything else than ids of the vocabulary, for more tokens
 // than half of the context, and for ids with the executorch profile.

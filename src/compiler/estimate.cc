@@ -96,8 +96,8 @@ Result<CompileEstimate> EstimateCompile(const CompileOptions& options) {
   estimate.peak_rss_bytes = static_cast<uint64_t>(std::max(own, vendor + 60e6));
   const double threads =
       options.threads == 0 ? static_cast<double>(AvailableProcessors()) : options.threads;
-  const double calibrate = 2.0 * static_cast<double>(estimate.parameters) * options.calib_tokens /
-                           (kCalibrateFlops * threads);
+  const double calibrate = 2.0 * static_cast<double>(estimate.parameters) *
+                           CalibrationTokens(options, checked.recipe) / (kCalibrateFlops * threads);
   estimate.wall_s = calibrate + 1.0 + (htp ? graphs * weights * kFinalizeSecondsPerByte : 0.0);
   return estimate;
 }

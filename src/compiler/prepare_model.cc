@@ -39,7 +39,7 @@ class Preparation {
     SPILLWAY_RETURN_IF_ERROR(ChoosePrefix(*prepared.decoder, prepared.prefix));
     if (!recipe_.transforms.empty()) SPILLWAY_RETURN_IF_ERROR(Transform(prepared));
     if (recipe_.is_float()) return prepared;
-    if (NeedsActivations()) {
+    if (recipe_.NeedsActivations()) {
       const auto schemes = [this](const std::string& weight) {
         constexpr std::string_view kEnding = ".weight";
         return recipe_.WeightOf(
@@ -77,7 +77,7 @@ class Preparation {
     const uint32_t window = std::min(options_.context_len, kMaxWindow);
     SPILLWAY_ASSIGN_OR_RETURN(
         windows_, MakeCalibrationWindows(*tokenizer, chat_template.get(), sources, window,
-                                         options_.calib_tokens));
+                                         CalibrationTokens(options_, recipe_)));
     chat_first_ = chat_template != nullptr;
     return OkStatus();
   }
@@ -129,16 +129,6 @@ class Preparation {
         prepared.prefix,
         ComputePrefix(*prepared.decoder, std::move(prepared.prefix.tokens), pool_));
     return OkStatus();
-  }
-
-  // Whether a weight is chosen by what its input looks like.
-  bool NeedsActivations() const {
-    const auto searched = [](const WeightScheme& scheme) {
-      return scheme.method != WeightMethod::kRtn;
-    };
-    return searched(recipe_.weights) || searched(recipe_.head) ||
-           std::any_of(recipe_.weight_rules.begin(), recipe_.weight_rules.end(),
-                       [&](const auto& rule) { return searched(rule.scheme); });
   }
 
   const std::shared_ptr<const Model> model_;

@@ -77,6 +77,8 @@ struct Recipe {
   ActivationScheme ActivationOf(std::string_view operation) const;
   ObserverSpec ObserverOf(std::string_view tensor) const;
   WeightScheme WeightOf(std::string_view operation) const;
+  // Whether a weight is chosen by what its input looks like: a method that searches.
+  bool NeedsActivations() const;
   // Whether a model whose head is its embedding (`tied`) stores one matrix for both.
   bool SharesEmbedding(bool tied) const { return tied && embedding == WeightOf("head"); }
 
