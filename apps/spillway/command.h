@@ -28,9 +28,11 @@ std::unique_ptr<Command> AddCompileCommand(CLI::App& program);
 std::unique_ptr<Command> AddRunCommand(CLI::App& program);
 std::unique_ptr<Command> AddInspectCommand(CLI::App& program);
 std::unique_ptr<Command> AddEvalCommand(CLI::App& program);
+std::unique_ptr<Command> AddAnalyzeCommand(CLI::App& program);
 std::unique_ptr<Command> AddVerifyCommand(CLI::App& program);
 std::unique_ptr<Command> AddSocsCommand(CLI::App& program);
 std::unique_ptr<Command> AddRecipesCommand(CLI::App& program);
+std::unique_ptr<Command> AddSensitivityCommand(CLI::App& program);
 std::unique_ptr<Command> AddCacheCommand(CLI::App& program);
 
 }  // namespace spillway::cli

@@ -1,37 +1,63 @@
-// spillway eval: perplexity of a text on the host, in float and quantised.
+// spillway eval: perplexity of a text and agreement with the float model, for several
+// models side by side.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
-#include <chrono>
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
 
 #include "base/file.h"
+#include "checks.h"
 #include "command.h"
+#include "eval/float_executor.h"
 #include "eval/perplexity.h"
 #include "json_text.h"
+#include "model/chat_template.h"
 #include "model/tokenizer.h"
 #include "package/package.h"
 #include "runtime/host_model_executor.h"
+#include "runtime/htp_model_executor.h"
 #include "text.h"
 
 namespace spillway::cli {
 namespace {
 
 constexpr char kExamples[] =
-    "The text is cut into windows of --context tokens; each starts with an empty cache, and the\n"
-    "second half of it is scored. No BOS is added.\n\n"
+    "Two protocols. Without --stride: that of llama.cpp's perplexity program, whole windows of\n"
+    "--context tokens after each other, the second half of each scored. With --stride N: the\n"
+    "usual sliding one, a window every N tokens that scores what none before it did. Every\n"
+    "window starts with an empty cache and is fed as in generation; no BOS is added; a\n"
+    "package's prefix KV lies in front.\n"
+    "With --float the logits of all models are compared with the float model's, position by\n"
+    "position: signal to noise of the raw logits, KL divergence (nats), share of positions with\n"
+    "the same best token. A package with a prefix is compared with the float model after the\n"
+    "same prefix (a line of its own); the ratio of perplexities is to the first line always.\n\n"
     "Examples:\n"
-    "  spillway eval model.gguf --text test.txt --context 128 --windows 20\n"
-    "  spillway eval pkg/ --text test.txt --context 128 --windows 20 --float model.gguf\n"
+    "  spillway eval model.gguf --text test.txt --context 512 --windows 20\n"
+    "  spillway eval pkg_a/ pkg_b/ --float model.gguf --text test.txt --context 128 --greedy 32\n"
+    "  spillway eval pkg/ --executor host,htp --text test.txt --windows 1 --stride 64\n"
     "Every command also takes --verbose, --log-level, --quiet and --json.\n";
 
 constexpr uint32_t kDefaultContext = 128;
+constexpr uint32_t kFloatChunk = 128;  // tokens a call of the float graph
+constexpr char kPrompt[] =
+    "I would like to learn python, could you teach me with a simple example?";
 
-struct Measurement {
-  std::string path;
-  std::string what;  // "float", "16a8w, KV u8"
+// One line of the table.
+struct Entry {
+  std::string path, what;                  // "float", "16a8w, KV cache u8"
+  std::string executor;                    // "host", "htp"
+  std::shared_ptr<const Package> package;  // null for a GGUF file
+  std::shared_ptr<const Model> model;      // null for a package
+  std::unique_ptr<ModelExecutor> runner;
   PerplexityResult result;
-  double seconds = 0;
+  std::vector<uint32_t> greedy;
+  std::vector<uint32_t> prefix;  // of a float model that stands for packages with it
+  int reference = -1;            // the entry that its logits are compared with
 };
 
 class EvalCommand : public Command {
@@ -40,133 +66,331 @@ class EvalCommand : public Command {
   Status Run(Console& console) override;
 
  private:
-  Result<Measurement> MeasureGguf(const std::string& path, Progress* progress);
-  Result<Measurement> MeasurePackage(const std::string& path, Progress* progress);
-  Result<Measurement> Measure(ModelExecutor& executor, TokenizerData tokenizer, Progress* progress);
+  Status CheckArguments() const;
+  Status OpenFiles(Progress* progress);
+  void AddReferences();
+  Status ChooseContext();
+  Status OpenRunners(Progress* progress);
+  Result<std::vector<uint32_t>> PromptTokens(const Tokenizer& tokenizer) const;
+  Status Measure(Progress* progress);
+  Status Compare(const std::vector<uint32_t>& tokens, const PerplexityOptions& options,
+                 Progress* progress);
+  bool compared() const { return !float_path_.empty(); }
+  std::optional<double> RatioOf(const Entry& entry) const;
+  std::string ProtocolText() const;
+  Json ToJson() const;
+  std::string ToText() const;
 
-  std::string path_, text_path_, float_path_;
-  uint32_t context_ = 0, windows_ = 0, threads_ = 0;
+  std::vector<std::string> paths_, executors_ = {"host"};
+  std::string text_path_, float_path_, prompt_ = kPrompt;
+  bool raw_ = false;
+  uint32_t context_ = 0, stride_ = 0, windows_ = 0, threads_ = 0, greedy_ = 0;
+  HtpModelOptions htp_;
+  // What is measured; the float model of --float comes first.
+  std::vector<Entry> entries_;
+  TokenizerData tokenizer_data_;
+  std::vector<uint32_t> greedy_prompt_;
 };
 
 EvalCommand::EvalCommand(CLI::App& program) {
-  CLI::App& app = *program.add_subcommand("eval", "Measure the perplexity of a text on the host");
+  CLI::App& app = *program.add_subcommand(
+      "eval", "Measure the perplexity of a text, and how near to the float model it is");
   app.fallthrough();
-  app.add_option("MODEL", path_, "A GGUF file (in float) or a package (in its integers)")
+  app.add_option("MODELS", paths_, "GGUF files (in float) and packages (in their integers)")
       ->required();
   app.add_option("--text", text_path_, "The text, UTF-8")->required();
+  app.add_option("--float", float_path_, "Also measure this GGUF file in float, and compare");
   app.add_option("--context", context_,
-                 fmt::format("Tokens of a window; default: {}, or the package's context if smaller",
+                 fmt::format("Tokens of a window; default: {}, or a package's context if smaller",
                              kDefaultContext))
       ->check(CLI::Range(2, 1 << 20));
-  app.add_option("--windows", windows_, "At most so many windows; 0: all whole ones")
+  app.add_option("--stride", stride_, "Sliding protocol: tokens between the starts of windows")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--windows", windows_, "At most so many windows; 0: all")->capture_default_str();
+  app.add_option("--executor", executors_, "Where packages run: host, htp, or host,htp for both")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"host", "htp"}))
       ->capture_default_str();
-  app.add_option("--float", float_path_, "Also measure this GGUF file in float, and compare");
+  app.add_option("--greedy", greedy_,
+                 "Also continue a prompt by so many best tokens, and count those at the start\n"
+                 "that are the float model's");
+  app.add_option("-p,--prompt", prompt_, "The prompt of --greedy");
+  app.add_flag("--raw", raw_, "The prompt itself: no chat template");
   app.add_option("--threads", threads_, "0: all processors")
       ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option("--qnn-lib-dir", htp_.qnn_lib_dir,
+                 "Folder of libQnnHtp.so; default: $SPILLWAY_QNN_LIB_DIR, then .deps/");
+  app.add_option("--execute-timeout", htp_.execute_timeout_s,
+                 "Seconds for one call of a graph on htp")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.footer(kExamples);
 }
 
-Result<Measurement> EvalCommand::Measure(ModelExecutor& executor, TokenizerData data,
-                                         Progress* progress) {
-  SPILLWAY_ASSIGN_OR_RETURN(const std::string text, ReadFile(text_path_));
-  SPILLWAY_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Create(std::move(data)));
-  ReportProgress(progress, "tokenise " + text_path_, -1);
-  const std::vector<uint32_t> tokens = tokenizer->Encode(text, /*parse_special=*/false);
-  Measurement measurement;
-  const auto start = std::chrono::steady_clock::now();
-  const auto result = MeasurePerplexity(
-      executor, tokens, {.context_len = context_, .max_windows = windows_}, progress);
-  if (!result.ok()) return result.status().WithContext(text_path_);
-  measurement.result = *result;
-  measurement.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return measurement;
+Status EvalCommand::CheckArguments() const {
+  for (const std::string& path : paths_) {
+    if (!FileExists(path)) return NotFoundError(path + ": there is no such file or folder");
+  }
+  if (!FileExists(text_path_)) return NotFoundError("--text " + text_path_ + ": no such file");
+  if (compared() && !FileExists(float_path_)) {
+    return NotFoundError("--float " + float_path_ + ": there is no such file");
+  }
+  if (compared() && IsDirectory(float_path_)) {
+    return InvalidArgumentError("--float " + float_path_ +
+                                " is a folder; expected the GGUF file that the packages are of");
+  }
+  const bool htp = std::find(executors_.begin(), executors_.end(), "htp") != executors_.end();
+  return htp ? CheckVendorLibrary(htp_.qnn_lib_dir) : OkStatus();
 }
 
-Result<Measurement> EvalCommand::MeasureGguf(const std::string& path, Progress* progress) {
-  ReportProgress(progress, "open " + path, -1);
-  SPILLWAY_ASSIGN_OR_RETURN(const auto model, Model::Open(path));
-  SPILLWAY_ASSIGN_OR_RETURN(TokenizerData tokenizer, TokenizerData::FromGguf(*model->file()));
-  if (context_ == 0) context_ = kDefaultContext;
-  SPILLWAY_ASSIGN_OR_RETURN(
-      const auto executor,
-      MakeFloatExecutor(model, context_, context_, std::make_shared<ThreadPool>(threads_)));
-  SPILLWAY_ASSIGN_OR_RETURN(Measurement measurement,
-                            Measure(*executor, std::move(tokenizer), progress));
-  measurement.path = path;
-  measurement.what = "float";
-  return measurement;
+// Opens what was named and checks that all have the same tokens.
+Status EvalCommand::OpenFiles(Progress* progress) {
+  std::vector<std::string> paths = paths_;
+  if (compared()) paths.insert(paths.begin(), float_path_);
+  for (const std::string& path : paths) {
+    ReportProgress(progress, "open " + path, -1);
+    Entry entry;
+    entry.path = path;
+    TokenizerData data;
+    if (IsDirectory(path)) {
+      SPILLWAY_ASSIGN_OR_RETURN(entry.package, Package::Open(path));
+      const PackageManifest& manifest = entry.package->manifest();
+      entry.what = fmt::format("{}, KV cache {}", manifest.recipe, DTypeName(manifest.kv_dtype));
+      data = entry.package->tokenizer_data();
+    } else {
+      SPILLWAY_ASSIGN_OR_RETURN(entry.model, Model::Open(path));
+      entry.what = "float";
+      SPILLWAY_ASSIGN_OR_RETURN(data, TokenizerData::FromGguf(*entry.model->file()));
+    }
+    if (tokenizer_data_.tokens.empty()) tokenizer_data_ = data;
+    if (data.tokens != tokenizer_data_.tokens) {
+      return InvalidArgumentError(fmt::format(
+          "{} has other tokens than {}; only models of one vocabulary can be measured side by side",
+          path, paths[0]));
+    }
+    for (const std::string& executor : executors_) {
+      if (entry.model != nullptr && executor != executors_[0]) continue;
+      Entry& added = entries_.emplace_back();
+      added.path = path;
+      added.what = entry.what;
+      added.executor = entry.model != nullptr ? "host" : executor;
+      added.package = entry.package;
+      added.model = entry.model;
+    }
+  }
+  if (compared()) AddReferences();
+  return OkStatus();
 }
 
-Result<Measurement> EvalCommand::MeasurePackage(const std::string& path, Progress* progress) {
-  ReportProgress(progress, "open " + path, -1);
-  SPILLWAY_ASSIGN_OR_RETURN(const auto package, Package::Open(path));
-  const PackageManifest& manifest = package->manifest();
-  if (context_ == 0) context_ = std::min(kDefaultContext, manifest.context_len);
-  if (context_ > manifest.context_len) {
+// Sets what each entry is compared with, and adds a float entry for each prefix.
+void EvalCommand::AddReferences() {
+  std::map<std::vector<uint32_t>, int> floats = {{{}, 0}};
+  std::vector<Entry> all;
+  all.push_back(std::move(entries_[0]));
+  for (size_t i = 1; i < entries_.size(); ++i) {
+    if (entries_[i].package == nullptr) continue;
+    const std::vector<uint32_t>& prefix = entries_[i].package->manifest().prefix_tokens;
+    if (!floats.try_emplace(prefix, static_cast<int>(all.size())).second) continue;
+    Entry& added = all.emplace_back();
+    added.path = all[0].path;
+    added.what = fmt::format("float, prefix {}", fmt::join(prefix, " "));
+    added.executor = "host";
+    added.model = all[0].model;
+    added.prefix = prefix;
+    added.reference = 0;
+  }
+  for (size_t i = 1; i < entries_.size(); ++i) {
+    const Package* const package = entries_[i].package.get();
+    entries_[i].reference = package == nullptr ? 0 : floats.at(package->manifest().prefix_tokens);
+    all.push_back(std::move(entries_[i]));
+  }
+  entries_ = std::move(all);
+}
+
+Status EvalCommand::ChooseContext() {
+  const bool given = context_ != 0;
+  if (!given) context_ = kDefaultContext;
+  for (const Entry& entry : entries_) {
+    if (entry.package == nullptr) continue;
+    const uint32_t most = entry.package->manifest().context_len;
+    if (!given) context_ = std::min(context_, most);
+    if (context_ <= most) continue;
     return InvalidArgumentError(
         fmt::format("--context {}: the package {} was compiled for {} tokens; choose at most that, "
                     "or compile with --context-len {}",
-                    context_, path, manifest.context_len, context_));
+                    context_, entry.path, most, context_));
   }
-  SPILLWAY_ASSIGN_OR_RETURN(const auto executor,
-                            HostModelExecutor::Open(package, {.threads = threads_}));
-  SPILLWAY_ASSIGN_OR_RETURN(Measurement measurement,
-                            Measure(*executor, package->tokenizer_data(), progress));
-  measurement.path = path;
-  measurement.what = fmt::format("{}, KV cache {}", manifest.recipe, DTypeName(manifest.kv_dtype));
-  return measurement;
+  return OkStatus();
 }
 
-Json ToJson(const std::vector<Measurement>& measurements, uint32_t context) {
-  Json json = {{"context", context}, {"results", Json::array()}};
-  for (const Measurement& m : measurements) {
-    json["results"].push_back({{"path", m.path},
-                               {"what", m.what},
-                               {"perplexity", m.result.perplexity},
-                               {"mean_nll", m.result.mean_nll},
-                               {"scored_tokens", m.result.scored_tokens},
-                               {"windows", m.result.windows},
-                               {"seconds", m.seconds}});
+Status EvalCommand::OpenRunners(Progress* progress) {
+  const auto pool = std::make_shared<ThreadPool>(threads_);
+  for (Entry& entry : entries_) {
+    ReportProgress(progress, fmt::format("load {} ({})", entry.path, entry.executor), -1);
+    if (entry.model != nullptr) {
+      FloatExecutorOptions options;
+      const uint32_t longest =
+          std::max(context_, static_cast<uint32_t>(greedy_prompt_.size()) + greedy_);
+      options.prefill_ar = std::min(kFloatChunk, longest);
+      options.prefix_tokens = entry.prefix;
+      // Whole calls, so that a window's end needs no calls of one token.
+      const uint32_t total = longest + static_cast<uint32_t>(entry.prefix.size());
+      options.context_len =
+          (total + options.prefill_ar - 1) / options.prefill_ar * options.prefill_ar;
+      SPILLWAY_ASSIGN_OR_RETURN(entry.runner, FloatExecutor::Create(entry.model, options, pool));
+    } else if (entry.executor == "htp") {
+      SPILLWAY_ASSIGN_OR_RETURN(entry.runner, HtpModelExecutor::Open(entry.package, htp_));
+    } else {
+      HostModelOptions options;
+      options.threads = threads_;
+      SPILLWAY_ASSIGN_OR_RETURN(entry.runner, HostModelExecutor::Open(entry.package, options));
+    }
   }
-  if (measurements.size() == 2) {
-    json["ratio"] = measurements[0].result.perplexity / measurements[1].result.perplexity;
+  return OkStatus();
+}
+
+Result<std::vector<uint32_t>> EvalCommand::PromptTokens(const Tokenizer& tokenizer) const {
+  const TokenizerData& data = tokenizer.data();
+  if (raw_ || data.chat_template.empty()) return tokenizer.Encode(prompt_, false);
+  const auto text_of = [&](const std::optional<uint32_t>& id) {
+    return id.has_value() && *id < data.tokens.size() ? data.tokens[*id] : std::string();
+  };
+  SPILLWAY_ASSIGN_OR_RETURN(const auto chat_template, ChatTemplate::Parse(data.chat_template));
+  SPILLWAY_ASSIGN_OR_RETURN(
+      const auto pieces, chat_template->Render({{"user", prompt_}}, /*add_generation_prompt=*/true,
+                                               text_of(data.bos_id), text_of(data.eos_id)));
+  return EncodePrompt(tokenizer, pieces);
+}
+
+Status EvalCommand::Measure(Progress* progress) {
+  SPILLWAY_RETURN_IF_ERROR(OpenFiles(progress));
+  SPILLWAY_RETURN_IF_ERROR(ChooseContext());
+  SPILLWAY_ASSIGN_OR_RETURN(const std::string text, ReadFile(text_path_));
+  SPILLWAY_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Create(tokenizer_data_));
+  ReportProgress(progress, "tokenise " + text_path_, -1);
+  const std::vector<uint32_t> tokens = tokenizer->Encode(text, /*parse_special=*/false);
+  const PerplexityOptions options = {context_, stride_, windows_};
+  SPILLWAY_RETURN_IF_ERROR(PlanWindows(tokens.size(), options).status().WithContext(text_path_));
+  if (greedy_ > 0) {
+    SPILLWAY_ASSIGN_OR_RETURN(greedy_prompt_, PromptTokens(*tokenizer));
+  }
+  SPILLWAY_RETURN_IF_ERROR(OpenRunners(progress));
+  if (greedy_ > 0) {
+    for (Entry& entry : entries_) {
+      auto greedy = ContinueGreedily(*entry.runner, greedy_prompt_, greedy_, progress);
+      if (!greedy.ok()) return greedy.status().WithContext(entry.path + ", --greedy");
+      entry.greedy = std::move(greedy).value();
+    }
+  }
+  return Compare(tokens, options, progress);
+}
+
+Status EvalCommand::Compare(const std::vector<uint32_t>& tokens, const PerplexityOptions& options,
+                            Progress* progress) {
+  if (!compared()) {
+    for (Entry& entry : entries_) {
+      auto result = MeasurePerplexity(*entry.runner, tokens, options, progress);
+      if (!result.ok()) return result.status().WithContext(entry.path);
+      entry.result = std::move(result).value();
+      entry.runner.reset();
+    }
+    return OkStatus();
+  }
+  std::vector<ComparedModel> models;
+  for (const Entry& entry : entries_) models.push_back({entry.runner.get(), entry.reference});
+  SPILLWAY_ASSIGN_OR_RETURN(std::vector<PerplexityResult> results,
+                            ComparePerplexity(models, tokens, options, progress));
+  for (size_t i = 0; i < results.size(); ++i) entries_[i].result = std::move(results[i]);
+  return OkStatus();
+}
+
+std::optional<double> EvalCommand::RatioOf(const Entry& entry) const {
+  if (!compared()) return std::nullopt;
+  return entry.result.perplexity / entries_[0].result.perplexity;
+}
+
+std::string EvalCommand::ProtocolText() const {
+  return stride_ == 0
+             ? fmt::format("llama.cpp's protocol: windows of {} tokens, second half scored",
+                           context_)
+             : fmt::format("sliding protocol: windows of {} tokens, stride {}", context_, stride_);
+}
+
+double Rate(const PerplexityResult& result) {
+  return result.seconds > 0 ? static_cast<double>(result.fed_tokens) / result.seconds : 0;
+}
+
+Json EvalCommand::ToJson() const {
+  Json json = {{"kind", "eval"},
+               {"protocol", stride_ == 0 ? "llama.cpp" : "sliding"},
+               {"context", context_},
+               {"stride", stride_},
+               {"results", Json::array()}};
+  if (greedy_ > 0) json["prompt_tokens"] = greedy_prompt_;
+  for (const Entry& entry : entries_) {
+    const PerplexityResult& result = entry.result;
+    Json line = {{"path", entry.path},          {"what", entry.what},
+                 {"executor", entry.executor},  {"perplexity", result.perplexity},
+                 {"mean_nll", result.mean_nll}, {"scored_tokens", result.scored_tokens},
+                 {"windows", result.windows},   {"seconds", result.seconds},
+                 {"tokens_per_s", Rate(result)}};
+    if (const auto ratio = RatioOf(entry)) line["ratio"] = *ratio;
+    if (result.agreement.has_value()) {
+      const LogitAgreement& agreement = *result.agreement;
+      // JSON has no infinity: equal logits have no noise.
+      line["logits_sqnr_db"] =
+          std::isfinite(agreement.sqnr_db) ? Json(agreement.sqnr_db) : Json(nullptr);
+      line["kl_divergence"] = agreement.kl_divergence;
+      line["top1_agreement"] = agreement.top1;
+    }
+    if (greedy_ > 0) {
+      line["greedy_tokens"] = entry.greedy;
+      if (compared()) line["greedy_equal"] = CommonStart(entries_[0].greedy, entry.greedy);
+    }
+    json["results"].push_back(std::move(line));
   }
   return json;
 }
 
-std::string ToText(const std::vector<Measurement>& measurements, uint32_t context) {
-  TextTable table({"", "perplexity", "windows", "scored tokens", "seconds", ""});
-  for (const Measurement& m : measurements) {
-    table.AddRow({m.what, fmt::format("{:.4f}", m.result.perplexity),
-                  std::to_string(m.result.windows), std::to_string(m.result.scored_tokens),
-                  fmt::format("{:.1f}", m.seconds), m.path});
+std::string EvalCommand::ToText() const {
+  std::vector<std::string> head = {"", "executor", "perplexity"};
+  if (compared()) head.insert(head.end(), {"ratio", "SQNR dB", "KL", "top-1 %"});
+  if (compared() && greedy_ > 0) head.emplace_back("greedy");
+  head.insert(head.end(), {"seconds", "tokens/s", ""});
+  TextTable table(head);
+  for (const Entry& entry : entries_) {
+    const PerplexityResult& result = entry.result;
+    std::vector<std::string> row = {entry.what, entry.executor,
+                                    fmt::format("{:.4f}", result.perplexity)};
+    if (result.agreement.has_value()) {
+      row.insert(row.end(), {fmt::format("{:.4f}", *RatioOf(entry)),
+                             fmt::format("{:.1f}", result.agreement->sqnr_db),
+                             fmt::format("{:.5f}", result.agreement->kl_divergence),
+                             fmt::format("{:.1f}", 100 * result.agreement->top1)});
+    } else if (compared()) {
+      row.insert(row.end(), 4, "");
+    }
+    if (compared() && greedy_ > 0) {
+      row.push_back(fmt::format("{} of {}", CommonStart(entries_[0].greedy, entry.greedy),
+                                entries_[0].greedy.size()));
+    }
+    row.insert(row.end(), {fmt::format("{:.1f}", result.seconds),
+                           fmt::format("{:.1f}", Rate(result)), entry.path});
+    table.AddRow(row);
   }
-  std::string text = fmt::format("windows of {} tokens\n", context) + table.ToString();
-  if (measurements.size() == 2) {
-    text += fmt::format("ratio of the first to float: {:.4f}\n",
-                        measurements[0].result.perplexity / measurements[1].result.perplexity);
-  }
-  return text;
+  const PerplexityResult& first = entries_[0].result;
+  return fmt::format("{}\n{} windows, {} tokens scored\n", ProtocolText(), first.windows,
+                     first.scored_tokens) +
+         table.ToString();
 }
 
 Status EvalCommand::Run(Console& console) {
   std::unique_ptr<Progress> progress = console.MakeProgress();
-  if (!FileExists(path_)) return NotFoundError(path_ + ": there is no such file or folder");
-  if (!FileExists(text_path_)) return NotFoundError("--text " + text_path_ + ": no such file");
-  std::vector<Measurement> measurements;
-  SPILLWAY_ASSIGN_OR_RETURN(Measurement first, IsDirectory(path_)
-                                                   ? MeasurePackage(path_, progress.get())
-                                                   : MeasureGguf(path_, progress.get()));
-  measurements.push_back(std::move(first));
-  if (!float_path_.empty()) {
-    SPILLWAY_ASSIGN_OR_RETURN(Measurement second, MeasureGguf(float_path_, progress.get()));
-    measurements.push_back(std::move(second));
-  }
+  SPILLWAY_RETURN_IF_ERROR(CheckArguments());
+  SPILLWAY_RETURN_IF_ERROR(Measure(progress.get()));
   progress.reset();
-  return console.Print(console.json ? JsonText(ToJson(measurements, context_))
-                                    : ToText(measurements, context_));
+  return console.Print(console.json ? JsonText(ToJson()) : ToText());
 }
 
 }  // namespace

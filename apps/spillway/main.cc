@@ -120,9 +120,11 @@ int Main(int argc, char** argv) {
   commands["run"] = AddRunCommand(program);
   commands["inspect"] = AddInspectCommand(program);
   commands["eval"] = AddEvalCommand(program);
+  commands["analyze"] = AddAnalyzeCommand(program);
   commands["verify"] = AddVerifyCommand(program);
   commands["socs"] = AddSocsCommand(program);
   commands["recipes"] = AddRecipesCommand(program);
+  commands["sensitivity"] = AddSensitivityCommand(program);
   commands["cache"] = AddCacheCommand(program);
 
   try {

@@ -12,6 +12,7 @@
 #include "compiler/vendor_job.h"
 #include "eval/allowed_difference.h"
 #include "eval/integer_difference.h"
+#include "eval/op_text.h"
 #include "eval/verify.h"
 #include "qnn/htp/soc_table.h"
 #include "runtime/context_runner.h"
@@ -23,13 +24,6 @@ namespace spillway {
 namespace {
 
 using Bytes = std::vector<std::byte>;
-
-// The layer of "layers.<n>.<part>"; none for the rest.
-std::optional<uint32_t> LayerOf(const std::string& name) {
-  constexpr std::string_view kPrefix = "layers.";
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  return static_cast<uint32_t>(std::strtoul(name.c_str() + kPrefix.size(), nullptr, 10));
-}
 
 // First, middle and last, or evenly spread.
 std::set<uint32_t> ChooseLayers(uint32_t layers, uint32_t wanted) {
@@ -94,7 +88,7 @@ class Probe {
   Probe(const Graph& graph, const std::set<uint32_t>& layers, std::set<std::string>& done)
       : in_(graph), probe_("probe") {
     for (const Op& op : graph.ops()) {
-      const auto layer = LayerOf(op.name);
+      const auto layer = LayerOfName(op.name);
       if (op.type == OpType::kReshape || (layer && !layers.contains(*layer))) continue;
       if (done.insert(op.name).second) Add(op);
     }
@@ -159,14 +153,6 @@ Result<std::unique_ptr<ContextRunner>> LoadProbe(const Graph& graph, const Packa
   runner.htp.soc = job.htp.soc;
   runner.execute_timeout_s = options.timeout_s;
   return OpenContextInWorker(runner);
-}
-
-std::string TypesOf(const Graph& graph, const Op& op) {
-  std::string types;
-  for (const TensorId id : op.inputs) {
-    types += fmt::format("{}{}", types.empty() ? "" : " x ", DTypeName(graph.tensor(id).dtype));
-  }
-  return fmt::format("{} -> {}", types, DTypeName(graph.tensor(op.outputs[0]).dtype));
 }
 
 class OperationComparison {
@@ -240,7 +226,7 @@ class OperationComparison {
       IntegerDifference difference;
       difference.Add(output.dtype, recorder.Find(output.name)->data(),
                      runner->memory().data() + places.outputs[i], NumElements(output.shape));
-      result.push_back({op.name, std::string(OpTypeName(op.type)), TypesOf(graph, op),
+      result.push_back({op.name, std::string(OpTypeName(op.type)), OpTypesText(graph, op),
                         difference.max, difference.mean(),
                         AllowedLsb(graph, op, static_cast<int>(soc->arch))});
     }

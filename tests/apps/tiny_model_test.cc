@@ -249,19 +249,75 @@ TEST_F(TinyModelProgram, EvalComparesWithFloat) {
   std::string words;
   for (int i = 0; i < 40; ++i) words += "The lock keeper opens sluice " + std::to_string(i) + ". ";
   std::ofstream(text) << words;
-  const ProgramResult result = RunProgram({"eval", Package(), "--text", text, "--context", "32",
-                                           "--windows", "3", "--float", Model(), "--json"});
+  const ProgramResult result =
+      RunProgram({"eval", Package(), Model(), "--text", text, "--context", "32", "--windows", "3",
+                  "--greedy", "4", "--prompt", "Hello", "--float", Model(), "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto json = ParseJson(result.out);
-  ASSERT_EQ(json["results"].size(), 2u) << result.out;
-  EXPECT_EQ(json["results"][0]["windows"], 3);
-  EXPECT_NEAR(json["ratio"].get<double>(), 1.0, 0.1);
-  const ProgramResult table = RunProgram({"eval", Model(), "--text", text, "--context", "32"});
+  EXPECT_EQ(json["protocol"], "llama.cpp");
+  ASSERT_EQ(json["results"].size(), 3u) << result.out;
+  const auto& reference = json["results"][0];
+  const auto& package = json["results"][1];
+  const auto& same = json["results"][2];
+  EXPECT_EQ(reference["what"], "float");
+  EXPECT_EQ(reference["windows"], 3);
+  EXPECT_FALSE(reference.contains("logits_sqnr_db"));
+  EXPECT_NEAR(package["ratio"].get<double>(), 1.0, 0.1);
+  EXPECT_GT(package["logits_sqnr_db"].get<double>(), 20);
+  EXPECT_GT(package["kl_divergence"].get<double>(), 0);
+  EXPECT_EQ(package["greedy_tokens"].size(), 4u);
+  EXPECT_TRUE(same["logits_sqnr_db"].is_null()) << "no noise";
+  EXPECT_EQ(same["perplexity"], reference["perplexity"]);
+  EXPECT_EQ(same["top1_agreement"], 1.0);
+  EXPECT_EQ(same["greedy_equal"], 4);
+
+  const ProgramResult table =
+      RunProgram({"eval", Model(), "--text", text, "--context", "32", "--stride", "16"});
   EXPECT_THAT(table.out, HasSubstr("perplexity"));
+  EXPECT_THAT(table.out, HasSubstr("sliding"));
   const ProgramResult long_window =
       RunProgram({"eval", Package(), "--text", text, "--context", "65"});
   EXPECT_EQ(long_window.exit_code, 2);
   EXPECT_THAT(long_window.err, HasSubstr("64"));
+}
+
+TEST_F(TinyModelProgram, AnalyzeShowsWhereQualityGoes) {
+  const ProgramResult text = RunProgram({"analyze", Package(), "--float", Model(), "--top", "3"});
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("quantised against float"));
+  const ProgramResult result = RunProgram(
+      {"analyze", Package(), "--float", Model(), "--tokens", "8", "--top", "0", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto json = ParseJson(result.out);
+  EXPECT_EQ(json["tokens"], 8);
+  EXPECT_EQ(json["layers"].size(), 2u);
+  EXPECT_GT(json["operations"].size(), 20u);
+  EXPECT_LE(json["operations"][0]["sqnr_db"], json["operations"][1]["sqnr_db"]);
+}
+
+TEST_F(TinyModelProgram, SensitivityFindsARecipeThatCompiles) {
+  const ProgramResult ranking = RunProgram({"sensitivity", Model(), "--recipe", "16a4w", "--top",
+                                            "0", "--calib-tokens", "64", "--json"});
+  ASSERT_EQ(ranking.exit_code, 0) << ranking.err;
+  EXPECT_EQ(ParseJson(ranking.out)["damage"].size(), 15u) << ranking.out;
+
+  const std::string recipe = folder_->File("mixed.json");
+  const ProgramResult mixed = RunProgram(
+      {"sensitivity", Model(), "--target-bits", "6", "--calib-tokens", "64", "-o", recipe});
+  ASSERT_EQ(mixed.exit_code, 0) << mixed.err;
+  EXPECT_THAT(mixed.out, HasSubstr("bits a weight"));
+  const ProgramResult shown = RunProgram({"recipes", recipe});
+  EXPECT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_EQ(ParseJson(shown.out)["name"], "mixed") << shown.out;
+  const ProgramResult printed =
+      RunProgram({"sensitivity", Model(), "--target-bits", "6", "--calib-tokens", "64"});
+  EXPECT_EQ(printed.out, ReadText(recipe)) << "the answer is the recipe";
+  const ProgramResult compiled =
+      RunProgram({"compile", Model(), "-o", folder_->File("mixed"), "--htp", "off", "--recipe",
+                  recipe, "--prefill-ar-len", "8", "--context-len", "64", "--calib-tokens", "64"});
+  EXPECT_EQ(compiled.exit_code, 0) << compiled.err;
+  const ProgramResult nothing = RunProgram({"sensitivity", Model(), "-o", recipe});
+  EXPECT_EQ(nothing.exit_code, 2) << "-o without a target";
 }
 
 TEST_F(TinyModelProgram, ADamagedPackageIsNamed) {

@@ -19,7 +19,8 @@ nlohmann::json ParseJson(const std::string& text) {
   return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
-const char* const kCommands[] = {"compile", "run", "inspect", "eval", "verify", "socs"};
+const char* const kCommands[] = {"compile", "run",         "inspect", "eval",
+                                 "analyze", "sensitivity", "verify",  "socs"};
 
 TEST(Help, OfTheProgramListsCommandsAndExitCodes) {
   const ProgramResult result = RunProgram({"--help"});
@@ -113,6 +114,9 @@ INSTANTIATE_TEST_SUITE_P(
         WrongUse{{"inspect"}, "PATH"}, WrongUse{{"inspect", "a", "b"}, "b"},
         WrongUse{{"eval", "m.gguf"}, "--text"},
         WrongUse{{"eval", "m.gguf", "--text", "t", "--context", "1"}, "--context"},
+        WrongUse{{"eval", "m.gguf", "--text", "t", "--executor", "gpu"}, "gpu"},
+        WrongUse{{"analyze", "p"}, "--float"}, WrongUse{{"sensitivity"}, "MODEL"},
+        WrongUse{{"sensitivity", "m", "--activations", "--target-bits", "5"}, "--activations"},
         WrongUse{{"verify"}, "PACKAGE"}));
 
 TEST(Errors, JsonGoesToStandardOutputAsOneObject) {
@@ -139,6 +143,8 @@ TEST(Errors, MissingFilesAreExitCodeThree) {
   EXPECT_EQ(RunProgram({"run", missing, "--prompt", "x"}).exit_code, 3);
   EXPECT_EQ(RunProgram({"eval", missing, "--text", missing}).exit_code, 3);
   EXPECT_EQ(RunProgram({"verify", missing, "--prompt", "x"}).exit_code, 3);
+  EXPECT_EQ(RunProgram({"analyze", missing, "--float", missing}).exit_code, 3);
+  EXPECT_EQ(RunProgram({"sensitivity", missing}).exit_code, 3);
   EXPECT_EQ(RunProgram({"compile", missing, "-o", folder.File("p"), "--htp", "off"}).exit_code, 3);
   EXPECT_EQ(RunProgram({"compile", missing, "--dry-run"}).exit_code, 3);
 }

@@ -12,6 +12,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "eval/float_executor.h"
 #include "eval/perplexity.h"
 #include "graph/legalize.h"
 #include "package/package.h"
@@ -114,7 +115,8 @@ std::vector<uint32_t> TopFive(std::span<const float> logits) {
 }
 
 TEST_F(RealModelTest, FloatLogitsTokensAndPerplexity) {
-  auto executor = MakeFloatExecutor(model_, kPrefillAr, kContext, std::make_shared<ThreadPool>());
+  auto executor = FloatExecutor::Create(model_, {kPrefillAr, 1, kContext, {}, nullptr},
+                                        std::make_shared<ThreadPool>());
   ASSERT_TRUE(executor.ok()) << executor.status().ToString();
   const Json golden = Json::parse(Contents(folder_ + "logits.json"), nullptr, false);
   ASSERT_TRUE(golden.is_object());
