@@ -4,7 +4,7 @@
 # What building needs, and what the tests need on top of it.
 SPILLWAY_BUILD_PACKAGES=(build-essential cmake ninja-build ccache pkg-config libhwy-dev
   libcli11-dev nlohmann-json3-dev libspdlog-dev libfmt-dev libpcre2-dev libflatbuffers-dev
-  flatbuffers-compiler libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev
+  flatbuffers-compiler libxxhash-dev libedit-dev libgtest-dev libgmock-dev libbenchmark-dev
   libatomic1 python3 python3-pip unzip ca-certificates)
 SPILLWAY_TEST_PACKAGES=(python3-jinja2)
 

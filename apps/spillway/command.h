@@ -26,6 +26,7 @@ class Command {
 // its options are written to; it must outlive the parse.
 std::unique_ptr<Command> AddCompileCommand(CLI::App& program);
 std::unique_ptr<Command> AddRunCommand(CLI::App& program);
+std::unique_ptr<Command> AddChatCommand(CLI::App& program);
 std::unique_ptr<Command> AddInspectCommand(CLI::App& program);
 std::unique_ptr<Command> AddEvalCommand(CLI::App& program);
 std::unique_ptr<Command> AddAnalyzeCommand(CLI::App& program);

@@ -118,6 +118,7 @@ int Main(int argc, char** argv) {
   std::map<std::string, std::unique_ptr<Command>> commands;
   commands["compile"] = AddCompileCommand(program);
   commands["run"] = AddRunCommand(program);
+  commands["chat"] = AddChatCommand(program);
   commands["inspect"] = AddInspectCommand(program);
   commands["eval"] = AddEvalCommand(program);
   commands["analyze"] = AddAnalyzeCommand(program);

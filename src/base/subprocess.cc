@@ -71,6 +71,8 @@ void CloseFrom(unsigned int first) {
 [[noreturn]] __attribute__((noinline)) void RunChild(const ChildPlan& plan) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != plan.parent) _exit(127);  // it ended before the line above
+  // Ctrl-C on the terminal is for the parent, which may want to go on with this child.
+  setpgid(0, 0);
   const bool placed = dup2(plan.null_fd, STDIN_FILENO) >= 0 &&
                       dup2(plan.output_fd, STDOUT_FILENO) >= 0 &&
                       dup2(plan.output_fd, STDERR_FILENO) >= 0 &&

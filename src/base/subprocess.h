@@ -33,6 +33,7 @@ class Subprocess {
   // Starts `program` with `arguments` (argv[1..]). The child gets one end of a
   // socket pair as descriptor 3 (kChannelFd) and no other descriptors than
   // 0 (/dev/null), 1 and 2 (kept). The child dies when this process dies.
+  // It is a process group of its own: Ctrl-C on the terminal reaches this process only.
   static Result<std::unique_ptr<Subprocess>> Start(const std::string& program,
                                                    const std::vector<std::string>& arguments);
   static constexpr int kChannelFd = 3;

@@ -165,6 +165,13 @@ TEST(SubprocessTest, SignalsAreAsInAFreshProcess) {
 }
 
 // The shell sends back the bytes of a message and so speaks the format.
+TEST(SubprocessTest, CtrlCOnTheTerminalIsForTheParent) {
+  const auto child = Shell("sleep 20");
+  // Start returns when the program runs, and the group is set before that.
+  EXPECT_EQ(getpgid(child->pid()), child->pid());
+  EXPECT_NE(getpgrp(), child->pid());
+}
+
 TEST(SubprocessTest, TheChannelReachesTheChild) {
   const auto child = Shell("dd bs=13 count=1 <&3 >&3 2>/dev/null; exit 0");
   ASSERT_TRUE(child->channel().Send("hello").ok());
