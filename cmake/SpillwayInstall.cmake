@@ -46,10 +46,17 @@ foreach(program spillway spillway-worker)
     install(TARGETS ${program})
   endif()
 endforeach()
+install(FILES include/spillway.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY include/spillway DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h")
 install(FILES LICENSE NOTICE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(EXPORT spillwayTargets NAMESPACE spillway:: DESTINATION ${package_folder})
+
+# For pkg-config; its folder says where the rest is, so that the prefix may move.
+set(pkgconfig_folder ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+file(RELATIVE_PATH SPILLWAY_PREFIX_FROM_PC /${pkgconfig_folder} /)
+configure_file(cmake/spillway.pc.in ${PROJECT_BINARY_DIR}/spillway.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/spillway.pc DESTINATION ${pkgconfig_folder})
 
 include(CMakePackageConfigHelpers)
 configure_package_config_file(cmake/spillwayConfig.cmake.in

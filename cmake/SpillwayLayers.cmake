@@ -7,7 +7,7 @@
 # name, so the arrows of the architecture cannot rot.
 
 set(SPILLWAY_LAYERS base model graph decoder host kvcache quantize qnn/api qnn/htp qnn/lower
-    package compiler runtime eval exporters report
+    package compiler runtime eval exporters report capi
     CACHE INTERNAL "every folder of src")
 
 function(spillway_check_includes folder allowed)
