@@ -18,6 +18,9 @@
 namespace spillway::cli {
 namespace {
 
+#ifdef SPILLWAY_HAVE_LIBEDIT
+constexpr char kCtrlD = 4;
+#endif
 constexpr size_t kMostLineBytes = size_t{64} << 20;
 
 }  // namespace
@@ -73,6 +76,8 @@ struct LineReader::Editor {
       const ssize_t got = read(STDIN_FILENO, &byte, 1);
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0) return static_cast<int>(got);
+      // Typed before the terminal was set to edit lines, Ctrl-D comes as a zero.
+      if (byte == 0) byte = kCtrlD;
       const size_t size = std::mbrtowc(character, &byte, 1, &state);
       if (size == static_cast<size_t>(-2)) continue;  // more bytes of the character follow
       if (size != static_cast<size_t>(-1)) return 1;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <pty.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -81,7 +82,7 @@ class Talk {
   bool ReadTo(const std::string& text) {
     char bytes[256];
     while (output_.find(text, seen_) == std::string::npos) {
-      const ssize_t got = read(out_, bytes, sizeof(bytes));
+      const ssize_t got = ReadSome(bytes, sizeof(bytes));
       if (got <= 0) return false;
       output_.append(bytes, static_cast<size_t>(got));
     }
@@ -90,7 +91,7 @@ class Talk {
   }
   bool ReadSomething() {
     char byte = 0;
-    return read(out_, &byte, 1) == 1;
+    return ReadSome(&byte, 1) == 1;
   }
   void Signal(int number) const { kill(pid_, number); }
   int Wait() {
@@ -104,6 +105,17 @@ class Talk {
   const std::string& output() const { return output_; }
 
  private:
+  // -1 also after a minute of silence; the program is then ended.
+  ssize_t ReadSome(char* bytes, size_t size) {
+    pollfd wait = {out_, POLLIN, 0};
+    if (poll(&wait, 1, 60'000) == 0) {
+      ADD_FAILURE() << "the program says and does nothing; it said: " << output_;
+      kill(pid_, SIGKILL);
+      return -1;
+    }
+    return read(out_, bytes, size);
+  }
+
   pid_t pid_ = -1;
   int in_ = -1, out_ = -1;
   std::string output_;
@@ -335,8 +347,8 @@ TEST_F(ConversationProgram, ChatOnATerminal) {
   ASSERT_TRUE(talk.ReadTo("tokens/s")) << talk.output();
 #endif
   talk.Write("/save " + File("terminal.json") + "\r");
-  ASSERT_TRUE(talk.ReadTo("turns in"));
-  talk.Write("\x04");  // Ctrl-D
+  ASSERT_TRUE(talk.ReadTo("turns in"));  // and Ctrl-D perhaps before the next prompt
+  talk.Write("\x04");                    // Ctrl-D
   EXPECT_EQ(talk.Wait(), 0);
   const auto messages = ParseJson(ReadText(File("terminal.json")))["messages"];
   EXPECT_EQ(messages[0]["content"], "Hello");
