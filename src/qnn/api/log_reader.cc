@@ -93,7 +93,6 @@ void LogReader::BeginPrepare(std::string_view graph) {
   facts.stages.clear();
   facts.ddr.reset();
   facts.slc_had_nothing_to_do = false;
-  in_ddr_summary_ = false;
   stage_.clear();
   finished_stages_ = bar_ = percent_ = 0;
   fraction_ = 0;
@@ -147,25 +146,24 @@ bool LogReader::AddProgressLine(std::string_view line) {
 bool LogReader::AddDdrLine(std::string_view line) {
   if (line.find("DDR bandwidth summary") != std::string_view::npos) {
     CurrentGraph().ddr.emplace();
-    in_ddr_summary_ = true;
     return true;
   }
-  if (!in_ddr_summary_) return false;
-  DdrBandwidth& ddr = *CurrentGraph().ddr;
   struct Field {
     std::string_view name;
-    uint64_t* value;
+    uint64_t DdrBandwidth::*value;
   };
-  const Field fields[] = {{"spill_bytes=", &ddr.spill_bytes},
-                          {"fill_bytes=", &ddr.fill_bytes},
-                          {"write_total_bytes=", &ddr.write_total_bytes},
-                          {"read_total_bytes=", &ddr.read_total_bytes}};
-  for (const Field& field : fields) {
+  constexpr Field kFields[] = {{"spill_bytes=", &DdrBandwidth::spill_bytes},
+                               {"fill_bytes=", &DdrBandwidth::fill_bytes},
+                               {"write_total_bytes=", &DdrBandwidth::write_total_bytes},
+                               {"read_total_bytes=", &DdrBandwidth::read_total_bytes}};
+  for (const Field& field : kFields) {
     if (!line.starts_with(field.name)) continue;
-    *field.value = Number<uint64_t>(line.substr(field.name.size())).value_or(0);
+    // Lines of the callback may come between those that older releases print.
+    std::optional<DdrBandwidth>& ddr = CurrentGraph().ddr;
+    if (!ddr) return false;
+    (*ddr).*field.value = Number<uint64_t>(line.substr(field.name.size())).value_or(0);
     return true;
   }
-  in_ddr_summary_ = false;
   return false;
 }
 

@@ -99,7 +99,6 @@ class LogReader {
 
   LogFacts facts_;
   std::string current_;  // the graph being built or prepared
-  bool in_ddr_summary_ = false;
   std::string stage_;
   int finished_stages_ = 0;
   int bar_ = 0;      // progress bars finished in this stage

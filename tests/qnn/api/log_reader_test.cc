@@ -79,6 +79,26 @@ TEST(LogReader, NumbersOutsideOfTheSummaryAreNotTraffic) {
   EXPECT_FALSE(reader.facts().FindGraph("a")->ddr.has_value());
 }
 
+// What a release prints and what it logs arrive by two ways, in any order.
+TEST(LogReader, LogLinesMayStandInTheMiddleOfASummary) {
+  LogReader reader;
+  reader.BeginPrepare("a");
+  for (const char* line :
+       {"====== DDR bandwidth summary ======", " <V> something else", "spill_bytes=1",
+        "Completed stage: Completion (12 us)", "fill_bytes=2", " <I> more", "write_total_bytes=3",
+        "[#####     ]  10%", "read_total_bytes=4"}) {
+    reader.AddLine(line);
+  }
+  const LogFacts facts = reader.facts();
+  const GraphLogFacts* graph = facts.FindGraph("a");
+  ASSERT_NE(graph, nullptr);
+  ASSERT_TRUE(graph->ddr.has_value());
+  EXPECT_EQ(graph->ddr->spill_bytes, 1U);
+  EXPECT_EQ(graph->ddr->fill_bytes, 2U);
+  EXPECT_EQ(graph->ddr->write_total_bytes, 3U);
+  EXPECT_EQ(graph->ddr->read_total_bytes, 4U);
+}
+
 TEST(LogReader, ProgressNeverFallsAndEndsAtOne) {
   LogReader reader;
   reader.BeginPrepare("a");
