@@ -4,31 +4,10 @@
 #include <bit>
 #include <cmath>
 
+#include "base/random.h"
+
 namespace spillway {
 namespace {
-
-// SplitMix64 (Steele, Lea and Flood, 2014).
-class Generator {
- public:
-  explicit Generator(uint64_t seed) : state_(seed) {}
-  uint64_t Next() {
-    state_ += 0x9e3779b97f4a7c15u;
-    uint64_t z = state_;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
-  // Close to normal: a sum of uniform numbers, which needs no function that differs
-  // between machines.
-  double Gauss() {
-    double sum = -6.0;
-    for (int i = 0; i < 12; ++i) sum += static_cast<double>(Next() >> 11) * 0x1p-53;
-    return sum;
-  }
-
- private:
-  uint64_t state_;
-};
 
 double Dot(const double* a, const double* b, size_t n) {
   double sum = 0.0;
@@ -37,7 +16,7 @@ double Dot(const double* a, const double* b, size_t n) {
 }
 
 // Gram-Schmidt on random rows, each made orthogonal twice for full precision.
-std::vector<double> RandomOrthogonal(size_t n, Generator& generator) {
+std::vector<double> RandomOrthogonal(size_t n, SplitMix64& generator) {
   std::vector<double> matrix(n * n);
   for (double& value : matrix) value = generator.Gauss();
   for (size_t i = 0; i < n; ++i) {
@@ -68,7 +47,7 @@ void Butterfly(float* a, float* b, size_t width) {
 
 Rotation::Rotation(uint32_t dim, uint64_t seed)
     : dim_(dim), power_(uint32_t{1} << std::countr_zero(dim)), odd_(dim / power_) {
-  Generator generator(seed);
+  SplitMix64 generator(seed);
   const float unit = 1.0f / std::sqrt(static_cast<float>(power_));
   for (uint32_t i = 0; i < dim; ++i) signs_.push_back(generator.Next() >> 63 ? -unit : unit);
   if (odd_ == 1) return;

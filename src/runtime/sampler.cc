@@ -106,16 +106,6 @@ bool Sampler::Worse(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit < b.logit : a.id > b.id;
 }
 
-// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
-// generators, 2014): one addition and a mixing function, any seed is good.
-uint64_t Sampler::NextRandom() {
-  state_ += 0x9e3779b97f4a7c15u;
-  uint64_t z = state_;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 uint32_t Sampler::Sample(std::span<const float> raw_logits) {
   const std::span<const float> logits = Adjust(raw_logits);
   const uint32_t best = ArgMax(logits);
@@ -124,9 +114,8 @@ uint32_t Sampler::Sample(std::span<const float> raw_logits) {
 }
 
 uint32_t Sampler::Draw(std::span<const float> logits, uint32_t best) {
-  // Always drawn, so that the n-th token has the n-th number. 53 random bits: uniform
-  // in [0, 1).
-  const double random = static_cast<double>(NextRandom() >> 11) * 0x1.0p-53;
+  // Always drawn, so that the n-th token has the n-th number.
+  const double random = random_.Uniform();
   const float best_logit = logits[best];
   if (options_.top_k == 1 || options_.top_p <= 0.0 || !std::isfinite(best_logit)) return best;
   const size_t count = std::min(logits.size(), candidates_.size());

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/random.h"
 #include "spillway/status.h"
 
 namespace spillway {
@@ -69,18 +70,17 @@ class Sampler {
     bool anywhere = false, in_answer = false;
   };
 
-  explicit Sampler(const SamplerOptions& options) : options_(options), state_(options.seed) {}
+  explicit Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {}
   static bool Worse(const Candidate& a, const Candidate& b);
   void MarkSeen(uint32_t token, bool in_answer);
   std::span<const float> Adjust(std::span<const float> logits);
   uint32_t Draw(std::span<const float> logits, uint32_t best);
-  uint64_t NextRandom();
   bool penalises() const {
     return options_.repetition_penalty != 1.0 || options_.presence_penalty != 0.0;
   }
 
   SamplerOptions options_;
-  uint64_t state_;
+  SplitMix64 random_;
   std::vector<Candidate> candidates_;  // [vocab]
   // Only with a penalty or a bias:
   std::vector<float> adjusted_;     // [vocab]
