@@ -7,7 +7,6 @@
 #include <iterator>
 #include <memory>
 #include <optional>
-#include <set>
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -173,7 +172,7 @@ class Compilation {
       info.num_layers = shards[s].num_layers;
       info.weight_bytes = ConstantBytes(graphs);
       manifest_.shards.push_back(info);
-      shard_hashes_.push_back(HashGraphs(graphs));
+      if (report_.htp_left_out.empty()) shard_hashes_.push_back(HashGraphs(graphs));
       const Stopwatch write;
       SPILLWAY_RETURN_IF_ERROR(writer.AddShard(graphs));
       report_.write_s += write.Seconds();
@@ -223,20 +222,6 @@ class Compilation {
     SPILLWAY_ASSIGN_OR_RETURN(Graph legal, Legalize(quantized, target));
     if (report_.htp_left_out.empty()) SPILLWAY_RETURN_IF_ERROR(CheckTensorSizes(legal));
     return std::make_shared<const Graph>(std::move(legal));
-  }
-
-  // Bytes of the constants, each once.
-  static uint64_t ConstantBytes(const std::vector<std::shared_ptr<const Graph>>& graphs) {
-    std::set<const ConstantData*> seen;
-    uint64_t bytes = 0;
-    for (const auto& graph : graphs) {
-      for (const Tensor& tensor : graph->tensors()) {
-        if (tensor.role != TensorRole::kConstant || !seen.insert(tensor.data.get()).second)
-          continue;
-        bytes += tensor.Bytes();
-      }
-    }
-    return bytes;
   }
 
   // Names and AR lengths of the graphs of the mode, in their order.

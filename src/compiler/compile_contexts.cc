@@ -52,10 +52,8 @@ class ContextCompilation {
   }
 
  private:
-  bool makes_files() const { return !htp_.online_prepare && htp_.saver_dir.empty(); }
-
   Status OpenCache() {
-    if (!options_.use_cache || !makes_files()) return OkStatus();
+    if (!options_.use_cache || !MakesBinary(htp_)) return OkStatus();
     const std::string folder =
         options_.cache_dir.empty() ? ContextCache::DefaultFolder() : options_.cache_dir;
     if (folder.empty()) return OkStatus();
@@ -200,7 +198,7 @@ class ContextCompilation {
     report.num_layers = info.num_layers;
     report_.vendor_build_id = result.build_id;
     if (!report.from_cache) report_.vendor_finalize_s += result.finalize_s;
-    if (makes_files()) info.context_file = fmt::format("context_{}.bin", shard);
+    if (MakesBinary(htp_)) info.context_file = fmt::format("context_{}.bin", shard);
     info.spill_fill_bytes = result.shard.spill_fill_bytes;
     info.context_bytes = result.shard.context_bytes;
     info.weight_bytes = result.shard.weight_bytes;
@@ -221,7 +219,7 @@ class ContextCompilation {
       manifest_.shards[shard].max_spill_fill_bytes = most;
       SPILLWAY_ASSIGN_OR_RETURN(
           const CompileSpec spec,
-          MakeCompileSpec(htp_, *inputs_.soc, most, /*from_context_binary=*/makes_files()));
+          MakeCompileSpec(htp_, *inputs_.soc, most, /*from_context_binary=*/MakesBinary(htp_)));
       SPILLWAY_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, EncodeCompileSpec(spec));
       SPILLWAY_RETURN_IF_ERROR(
           writer_.AddFile(fmt::format("shard_{}.spec", shard),

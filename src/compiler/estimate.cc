@@ -11,6 +11,7 @@
 #include "base/thread_pool.h"
 #include "compiler/check_options.h"
 #include "compiler/shard_plan.h"
+#include "compiler/vendor_job.h"
 #include "model/model.h"
 #include "spillway/compile.h"
 
@@ -58,7 +59,7 @@ Result<CompileEstimate> EstimateCompile(const CompileOptions& options) {
   SPILLWAY_ASSIGN_OR_RETURN(const std::vector<LayerRange> shards, PlanShards(sizes, options));
   const double graphs = options.mode == "kv" ? 1 : 2;
   const bool htp = options.htp_build != HtpBuild::kOff;
-  const bool contexts = htp && !options.htp.online_prepare && options.htp.saver_dir.empty();
+  const bool contexts = htp && MakesBinary(options.htp);
 
   CompileEstimate estimate;
   estimate.model_name = config.name;

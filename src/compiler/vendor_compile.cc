@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
-#include <set>
 
 #include "base/file.h"
 #include "compiler/check_options.h"
@@ -78,7 +77,7 @@ class VendorCompile {
     if (job_.shard >= shards.size()) {
       return InternalError(fmt::format("no shard {} in {}", job_.shard, job_.folder));
     }
-    CountWeights(shards[job_.shard]);
+    result_.shard.weight_bytes = ConstantBytes(shards[job_.shard]);
     for (const auto& graph : shards[job_.shard]) SPILLWAY_RETURN_IF_ERROR(AddGraph(*graph));
     if (MakesBinary(options_)) SPILLWAY_RETURN_IF_ERROR(WriteBinary());
     if (!options_.saver_dir.empty()) SPILLWAY_RETURN_IF_ERROR(FinishRecord());
@@ -146,17 +145,6 @@ class VendorCompile {
 
   void Progress(std::string_view stage, double fraction) {
     if (events_.progress) events_.progress(stage, fraction);
-  }
-
-  void CountWeights(const std::vector<std::shared_ptr<const Graph>>& graphs) {
-    std::set<const ConstantData*> seen;
-    for (const auto& graph : graphs) {
-      for (const Tensor& tensor : graph->tensors()) {
-        if (tensor.role == TensorRole::kConstant && seen.insert(tensor.data.get()).second) {
-          result_.shard.weight_bytes += tensor.Bytes();
-        }
-      }
-    }
   }
 
   Status AddGraph(const Graph& graph) {

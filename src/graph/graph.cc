@@ -4,6 +4,7 @@
 
 #include <cassert>
 #include <cstring>
+#include <set>
 
 #include "base/memory.h"
 
@@ -131,6 +132,18 @@ std::string Graph::ToString() const {
     text += ")\n";
   }
   return text;
+}
+
+uint64_t ConstantBytes(const std::vector<std::shared_ptr<const Graph>>& graphs) {
+  std::set<const ConstantData*> seen;
+  uint64_t bytes = 0;
+  for (const auto& graph : graphs) {
+    for (const Tensor& tensor : graph->tensors()) {
+      if (tensor.role != TensorRole::kConstant || !seen.insert(tensor.data.get()).second) continue;
+      bytes += tensor.Bytes();
+    }
+  }
+  return bytes;
 }
 
 }  // namespace spillway

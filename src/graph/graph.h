@@ -179,6 +179,9 @@ class Graph {
   std::unordered_map<std::string, TensorId> by_name_;
 };
 
+// Bytes of the constants of all graphs, each ConstantData once.
+uint64_t ConstantBytes(const std::vector<std::shared_ptr<const Graph>>& graphs);
+
 // The output shape of an operation, or why its inputs do not fit.
 Result<Shape> InferShape(OpType type, const std::vector<Shape>& inputs,
                          const OpAttributes& attributes);

@@ -194,14 +194,14 @@ std::vector<std::string> OptionWarnings(const HtpOptions& options, const Soc& so
         "weight_sharing: the vendor names architecture v73 and later for it, {} has v{}", soc.name,
         soc.arch));
   }
-  const uint32_t decode_level = options.decode_optimization_level.value_or(2);
-  if (options.weight_sharing.value_or(true) && options.decode_optimization_level &&
-      (decode_level == 1) != (options.optimization_level == 1)) {
+  const std::optional<uint32_t>& decode_level = options.decode_optimization_level;
+  if (options.weight_sharing.value_or(true) && decode_level &&
+      (*decode_level == 1) != (options.optimization_level == 1)) {
     warnings.push_back(fmt::format(
         "decode_optimization_level is {} and optimization_level {}: graphs of level 1 and of "
         "another level lay weights out differently and share none, so the context is twice as "
         "large",
-        decode_level, options.optimization_level));
+        *decode_level, options.optimization_level));
   }
   if (options.dump_intermediates) {
     warnings.emplace_back(
