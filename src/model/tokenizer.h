@@ -94,21 +94,6 @@ class Tokenizer {
   std::unique_ptr<Impl> impl_;
 };
 
-// Turns tokens into text as they come, never emitting part of a UTF-8
-// character: bytes that may still become one are held back.
-class StreamDecoder {
- public:
-  explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer);
-  // The text that `id` completes (may be empty). At most 3 bytes are held back.
-  std::string Add(uint32_t id);
-  // What is still held back, invalid bytes replaced by U+FFFD.
-  std::string Finish();
-
- private:
-  std::shared_ptr<const Tokenizer> tokenizer_;
-  std::string pending_;
-};
-
 }  // namespace spillway
 
 #endif  // SPILLWAY_MODEL_TOKENIZER_H_

@@ -309,40 +309,6 @@ TEST(TokenizerData, DamageIsAnErrorWithTheField) {
   EXPECT_THAT(parsed.status().message(), HasSubstr("'tokens'"));
 }
 
-TEST(StreamDecoder, HoldsBackPartsOfCharacters) {
-  const auto tokenizer = MustCreate(SmallData());
-  StreamDecoder decoder(tokenizer);
-  const std::string text =
-      "aé世👍\x80"
-      "b\xE4\xB8"
-      "c\xF0\x9F";
-  std::string out;
-  for (const char byte : text) {
-    const std::string part = decoder.Add(static_cast<uint8_t>(byte));
-    EXPECT_TRUE(IsValidUtf8(part));
-    out += part;
-  }
-  EXPECT_EQ(out, "aé世👍\uFFFDb\uFFFDc");
-  EXPECT_EQ(decoder.Finish(), "\uFFFD");
-  EXPECT_EQ(decoder.Finish(), "");
-  EXPECT_EQ(decoder.Add(262), "");  // a control token
-}
-
-TEST(StreamDecoder, GivesTheSameAsTheWhole) {
-  const auto tokenizer = MustCreate(SmallData());
-  std::mt19937 random(7);
-  for (int round = 0; round < 300; ++round) {
-    std::string bytes;
-    for (int i = 0; i < 40; ++i)
-      bytes.push_back(static_cast<char>(random() % 3 ? 0x80 + random() % 128 : 'a'));
-    StreamDecoder decoder(tokenizer);
-    std::string out;
-    for (const char byte : bytes) out += decoder.Add(static_cast<uint8_t>(byte));
-    out += decoder.Finish();
-    ASSERT_EQ(out, RepairUtf8(bytes));
-  }
-}
-
 TEST(Tokenizer, LongRunsAreNotQuadratic) {
   for (const char* pre : {"smollm", "gpt-2", "llama-bpe", "qwen2"}) {
     TokenizerData data = SmallData();

@@ -57,5 +57,37 @@ TEST_F(AnswerTextTest, PiecesAreWholeCharactersOfTheRepairedText) {
   }
 }
 
+TEST_F(AnswerTextTest, HoldsBackPartsOfCharacters) {
+  AnswerText decoder(*texts_, 5);
+  const std::string text =
+      "aé世👍\x80"
+      "b\xE4\xB8"
+      "c\xF0\x9F";
+  std::string out;
+  for (const char byte : text) {
+    const std::string part(decoder.Add(3 + static_cast<uint8_t>(byte)));
+    EXPECT_TRUE(IsValidUtf8(part));
+    out += part;
+  }
+  EXPECT_EQ(out, "aé世👍\uFFFDb\uFFFDc");
+  EXPECT_EQ(decoder.Finish(), "\uFFFD");
+  EXPECT_EQ(decoder.Finish(), "");
+  EXPECT_EQ(decoder.Add(2), "");  // a control token
+}
+
+TEST_F(AnswerTextTest, GivesTheSameAsTheWhole) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 300; ++round) {
+    std::string bytes;
+    for (int i = 0; i < 40; ++i)
+      bytes.push_back(static_cast<char>(random() % 3 ? 0x80 + random() % 128 : 'a'));
+    AnswerText decoder(*texts_, 5);
+    std::string out;
+    for (const char byte : bytes) out += decoder.Add(3 + static_cast<uint8_t>(byte));
+    out += decoder.Finish();
+    ASSERT_EQ(out, RepairUtf8(bytes));
+  }
+}
+
 }  // namespace
 }  // namespace spillway
