@@ -11,10 +11,8 @@
 #include <optional>
 
 #include "base/file.h"
-#include "base/log.h"
 #include "command.h"
 #include "json_text.h"
-#include "model/chat_template.h"
 #include "model/tokenizer.h"
 #include "text.h"
 
@@ -49,8 +47,6 @@ class SensitivityCommand : public Command {
 
  private:
   Status CheckArguments() const;
-  Status ReadData(const Model& model);
-  Status ChoosePrefix(Decoder& decoder, ThreadPool* pool);
   Result<Found> Rank(Progress* progress);
   bool has_target() const { return options_.target_sqnr_db > 0 || options_.max_bits > 0; }
   std::string ToText(const Found& found) const;
@@ -61,11 +57,6 @@ class SensitivityCommand : public Command {
   uint32_t calib_tokens_ = 1024, top_ = 20, threads_ = 0;
   bool activations_ = false;
   MixedOptions options_;
-
-  TokenWindows windows_;
-  bool chat_first_ = false;  // the first window is a conversation
-  std::optional<uint32_t> bos_;
-  FloatPrefix prefix_;
 };
 
 SensitivityCommand::SensitivityCommand(CLI::App& program) {
@@ -111,46 +102,6 @@ Status SensitivityCommand::CheckArguments() const {
       "--output is for the recipe that --target-sqnr or --target-bits find");
 }
 
-Status SensitivityCommand::ReadData(const Model& model) {
-  SPILLWAY_ASSIGN_OR_RETURN(const TokenizerData data, TokenizerData::FromGguf(*model.file()));
-  SPILLWAY_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Create(data));
-  bos_ = data.bos_id;
-  std::shared_ptr<const ChatTemplate> chat_template;
-  if (!data.chat_template.empty()) {
-    auto parsed = ChatTemplate::Parse(data.chat_template);
-    if (parsed.ok()) {
-      chat_template = std::move(parsed).value();
-    } else {
-      Log(LogLevel::kWarning, "the model's chat template is not used: {}",
-          parsed.status().message());
-    }
-  }
-  std::vector<CalibrationSource> sources;
-  for (const std::string& path : texts_) {
-    SPILLWAY_ASSIGN_OR_RETURN(sources.emplace_back(), ReadCalibrationFile(path));
-  }
-  if (sources.empty()) sources.push_back({"", std::string(DefaultCalibrationText()), {}});
-  SPILLWAY_ASSIGN_OR_RETURN(windows_, MakeCalibrationWindows(*tokenizer, chat_template.get(),
-                                                             sources, kWindow, calib_tokens_));
-  chat_first_ = chat_template != nullptr;
-  return OkStatus();
-}
-
-// As the compiler does.
-Status SensitivityCommand::ChoosePrefix(Decoder& decoder, ThreadPool* pool) {
-  if (!chat_first_ && !bos_) return OkStatus();
-  SPILLWAY_ASSIGN_OR_RETURN(const std::vector<double> dominance,
-                            TokenDominance(decoder, windows_[0], pool));
-  // Conversations and plain text take turns; plain text starts without BOS.
-  TokenWindows same = {windows_[0]};
-  if (chat_first_ && windows_.size() > 2) same.push_back(windows_[2]);
-  std::vector<uint32_t> tokens = MassivePrefix(same, dominance);
-  if (!chat_first_ && !tokens.empty()) tokens = {*bos_};
-  if (tokens.empty()) return OkStatus();
-  SPILLWAY_ASSIGN_OR_RETURN(prefix_, ComputePrefix(decoder, std::move(tokens), pool));
-  return OkStatus();
-}
-
 Result<Found> SensitivityCommand::Rank(Progress* progress) {
   SPILLWAY_ASSIGN_OR_RETURN(const Recipe recipe, FindRecipe(recipe_));
   if (!recipe.transforms.empty()) {
@@ -159,24 +110,31 @@ Result<Found> SensitivityCommand::Rank(Progress* progress) {
   }
   ReportProgress(progress, "open " + model_, -1);
   SPILLWAY_ASSIGN_OR_RETURN(auto model, Model::Open(model_));
-  SPILLWAY_RETURN_IF_ERROR(ReadData(*model));
+  SPILLWAY_ASSIGN_OR_RETURN(const TokenizerData tokens, TokenizerData::FromGguf(*model->file()));
+  SPILLWAY_ASSIGN_OR_RETURN(const CalibrationWindows data,
+                            ReadCalibrationWindows(tokens, texts_, kWindow, calib_tokens_));
   ThreadPool pool(threads_);
   Decoder decoder(std::move(model));
-  SPILLWAY_RETURN_IF_ERROR(ChoosePrefix(decoder, &pool));
+  FloatPrefix prefix;
+  SPILLWAY_ASSIGN_OR_RETURN(std::vector<uint32_t> prefix_tokens,
+                            FindPrefixTokens(decoder, data, &pool));
+  if (!prefix_tokens.empty()) {
+    SPILLWAY_ASSIGN_OR_RETURN(prefix, ComputePrefix(decoder, std::move(prefix_tokens), &pool));
+  }
   Found found;
   if (activations_) {
     SPILLWAY_ASSIGN_OR_RETURN(const TensorRanges ranges,
-                              Calibrate(decoder, windows_, prefix_, recipe, &pool, progress));
+                              Calibrate(decoder, data.windows, prefix, recipe, &pool, progress));
     SPILLWAY_ASSIGN_OR_RETURN(found.damage,
-                              RankActivations(decoder, windows_, prefix_, recipe, ranges,
+                              RankActivations(decoder, data.windows, prefix, recipe, ranges,
                                               options_.sensitivity, &pool, progress));
   } else if (has_target()) {
     options_.base = recipe;
     SPILLWAY_ASSIGN_OR_RETURN(
-        found.mixed, FindMixedRecipe(decoder, windows_, prefix_, options_, &pool, progress));
+        found.mixed, FindMixedRecipe(decoder, data.windows, prefix, options_, &pool, progress));
     found.damage = found.mixed->damage;
   } else {
-    SPILLWAY_ASSIGN_OR_RETURN(found.damage, RankWeights(decoder, windows_, prefix_, recipe,
+    SPILLWAY_ASSIGN_OR_RETURN(found.damage, RankWeights(decoder, data.windows, prefix, recipe,
                                                         options_.sensitivity, &pool, progress));
   }
   return found;

@@ -6,8 +6,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/log.h"
-#include "model/chat_template.h"
 #include "quantize/calibration_data.h"
 #include "quantize/smooth.h"
 #include "quantize/transform.h"
@@ -33,7 +31,11 @@ class Preparation {
         progress_(progress) {}
 
   Result<PreparedModel> Run() {
-    SPILLWAY_RETURN_IF_ERROR(MakeWindows());
+    ReportProgress(progress_, "read the calibration data", -1.0);
+    const uint32_t window = std::min(options_.context_len, kMaxWindow);
+    SPILLWAY_ASSIGN_OR_RETURN(calibration_,
+                              ReadCalibrationWindows(data_, options_.calib_paths, window,
+                                                     CalibrationTokens(options_, recipe_)));
     PreparedModel prepared;
     prepared.decoder = std::make_unique<Decoder>(model_);
     SPILLWAY_RETURN_IF_ERROR(ChoosePrefix(*prepared.decoder, prepared.prefix));
@@ -46,80 +48,40 @@ class Preparation {
             weight.ends_with(kEnding) ? weight.substr(0, weight.size() - kEnding.size()) : weight);
       };
       SPILLWAY_ASSIGN_OR_RETURN(prepared.weights,
-                                QuantizeWeightsInOrder(*prepared.decoder, windows_, prepared.prefix,
-                                                       schemes, pool_, progress_));
+                                QuantizeWeightsInOrder(*prepared.decoder, calibration_.windows,
+                                                       prepared.prefix, schemes, pool_, progress_));
     }
-    SPILLWAY_ASSIGN_OR_RETURN(
-        prepared.ranges,
-        Calibrate(*prepared.decoder, windows_, prepared.prefix, recipe_, pool_, progress_));
+    SPILLWAY_ASSIGN_OR_RETURN(prepared.ranges,
+                              Calibrate(*prepared.decoder, calibration_.windows, prepared.prefix,
+                                        recipe_, pool_, progress_));
     return prepared;
   }
 
  private:
-  Status MakeWindows() {
-    SPILLWAY_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Create(data_));
-    std::shared_ptr<const ChatTemplate> chat_template;
-    if (!data_.chat_template.empty()) {
-      Result<std::shared_ptr<const ChatTemplate>> parsed = ChatTemplate::Parse(data_.chat_template);
-      if (parsed.ok()) {
-        chat_template = std::move(parsed).value();
-      } else {
-        Log(LogLevel::kWarning, "the model's chat template is not used for calibration: {}",
-            parsed.status().message());
-      }
-    }
-    ReportProgress(progress_, "read the calibration data", -1.0);
-    std::vector<CalibrationSource> sources;
-    for (const std::string& path : options_.calib_paths) {
-      SPILLWAY_ASSIGN_OR_RETURN(sources.emplace_back(), ReadCalibrationFile(path));
-    }
-    if (sources.empty()) sources.push_back({"", std::string(DefaultCalibrationText()), {}});
-    const uint32_t window = std::min(options_.context_len, kMaxWindow);
-    SPILLWAY_ASSIGN_OR_RETURN(
-        windows_, MakeCalibrationWindows(*tokenizer, chat_template.get(), sources, window,
-                                         CalibrationTokens(options_, recipe_)));
-    chat_first_ = chat_template != nullptr;
-    return OkStatus();
-  }
-
   Status ChoosePrefix(Decoder& decoder, FloatPrefix& prefix) {
     SPILLWAY_ASSIGN_OR_RETURN(std::vector<uint32_t> tokens,
                               ParsePrefixTokens(options_, model_->config()));
     const bool automatic = options_.prefix_tokens == "auto" && checked_.io == IoProfile::kSpillway;
-    if (automatic && (chat_first_ || data_.bos_id)) {
-      SPILLWAY_ASSIGN_OR_RETURN(const std::vector<double> dominance,
-                                TokenDominance(decoder, windows_[0], pool_));
-      // Conversations and plain text take turns; plain text starts without BOS.
-      TokenWindows same = {windows_[0]};
-      if (chat_first_ && windows_.size() > 2) same.push_back(windows_[2]);
-      tokens = MassivePrefix(same, dominance);
-      if (!chat_first_ && !tokens.empty()) tokens = {*data_.bos_id};
+    if (automatic) {
+      SPILLWAY_ASSIGN_OR_RETURN(tokens, FindPrefixTokens(decoder, calibration_, pool_));
     }
     if (tokens.empty()) return OkStatus();
     SPILLWAY_ASSIGN_OR_RETURN(prefix, ComputePrefix(decoder, std::move(tokens), pool_));
     return OkStatus();
   }
 
-  bool Asks(std::string_view transform) const {
-    return std::find(recipe_.transforms.begin(), recipe_.transforms.end(), transform) !=
-           recipe_.transforms.end();
-  }
-
   // Replaces the decoder by one with transformed weights, in which the prefix has other
   // keys and values.
   Status Transform(PreparedModel& prepared) {
     ReportProgress(progress_, "transform the weights", -1.0);
-    TransformOptions transform;
-    transform.fold_norms = Asks("norm_folding") || Asks("rotate_r1");
-    transform.rotate_residual = Asks("rotate_r1");
-    transform.rotate_values = Asks("rotate_r2");
-    transform.rotate_keys = Asks("rotate_r3");
+    const TransformOptions transform = TransformsOf(recipe_);
     SmoothFactors factors;
-    if (Asks("smoothquant")) {
+    if (recipe_.HasTransform("smoothquant")) {
       SmoothOptions smooth;
       smooth.norms = !transform.rotate_residual;
-      SPILLWAY_ASSIGN_OR_RETURN(factors, ComputeSmoothFactors(*prepared.decoder, windows_,
-                                                              prepared.prefix, smooth, pool_));
+      SPILLWAY_ASSIGN_OR_RETURN(
+          factors, ComputeSmoothFactors(*prepared.decoder, calibration_.windows, prepared.prefix,
+                                        smooth, pool_));
     }
     SPILLWAY_ASSIGN_OR_RETURN(const auto weights,
                               MakeTransform(*model_, transform, std::move(factors)));
@@ -138,8 +100,7 @@ class Preparation {
   const Recipe& recipe_;
   ThreadPool* pool_;
   Progress* progress_;
-  TokenWindows windows_;
-  bool chat_first_ = false;
+  CalibrationWindows calibration_;
 };
 
 }  // namespace

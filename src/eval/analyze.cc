@@ -104,29 +104,19 @@ std::string FloatName(const Graph& graph, const Op& op) {
   return conversion ? source : name;
 }
 
-bool Asks(const Recipe& recipe, std::string_view transform) {
-  return std::find(recipe.transforms.begin(), recipe.transforms.end(), transform) !=
-         recipe.transforms.end();
-}
-
 // Rotations that the recipe asks for; smoothing's factors are not in the package.
 Result<std::shared_ptr<const WeightTransform>> TransformOf(const Recipe& recipe,
                                                            const Model& model) {
-  const auto has = [&](std::string_view name) { return Asks(recipe, name); };
-  TransformOptions options;
-  options.fold_norms = has("norm_folding") || has("rotate_r1");
-  options.rotate_residual = has("rotate_r1");
-  options.rotate_values = has("rotate_r2");
-  options.rotate_keys = has("rotate_r3");
+  const TransformOptions options = TransformsOf(recipe);
   if (!options.any()) return std::shared_ptr<const WeightTransform>();
   return MakeTransform(model, options);
 }
 
 // What smoothing divides: the channels of these have factors of their own.
 bool IsSmoothed(std::string_view name, const Recipe& recipe) {
-  if (!Asks(recipe, "smoothquant")) return false;
+  if (!recipe.HasTransform("smoothquant")) return false;
   if (name.ends_with(".up") || name.ends_with(".gated")) return true;
-  const bool norms = !Asks(recipe, "rotate_r1");
+  const bool norms = !recipe.HasTransform("rotate_r1");
   return norms && (name.ends_with(".attn_norm") || name.ends_with(".ffn_norm"));
 }
 

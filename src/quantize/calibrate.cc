@@ -69,11 +69,7 @@ float RoundRangeUp(float limit) {
 Result<TensorRanges> Calibrate(Decoder& decoder, const TokenWindows& windows,
                                const FloatPrefix& prefix, const Recipe& recipe, ThreadPool* pool,
                                Progress* progress) {
-  // Windows of one length share a graph.
-  TokenWindows order;
-  for (const auto& window : windows) order.push_back(AfterPrefix(window, prefix));
-  std::stable_sort(order.begin(), order.end(),
-                   [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  const TokenWindows order = WindowsAfterPrefix(windows, prefix);
 
   std::map<std::string, std::unique_ptr<Observer>> observers;
   Status bad;

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 
 #include "base/file.h"
+#include "base/log.h"
 
 namespace spillway {
 namespace {
@@ -266,6 +266,33 @@ Result<TokenWindows> MakeCalibrationWindows(const Tokenizer& tokenizer,
   source.text = text;
   return MakeCalibrationWindows(tokenizer, chat_template, std::vector<CalibrationSource>{source},
                                 window, token_limit);
+}
+
+Result<CalibrationWindows> ReadCalibrationWindows(const TokenizerData& data,
+                                                  const std::vector<std::string>& paths,
+                                                  uint32_t window, uint32_t token_limit) {
+  SPILLWAY_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Create(data));
+  std::shared_ptr<const ChatTemplate> chat_template;
+  if (!data.chat_template.empty()) {
+    Result<std::shared_ptr<const ChatTemplate>> parsed = ChatTemplate::Parse(data.chat_template);
+    if (parsed.ok()) {
+      chat_template = std::move(parsed).value();
+    } else {
+      Log(LogLevel::kWarning, "the model's chat template is not used for calibration: {}",
+          parsed.status().message());
+    }
+  }
+  std::vector<CalibrationSource> sources;
+  for (const std::string& path : paths) {
+    SPILLWAY_ASSIGN_OR_RETURN(sources.emplace_back(), ReadCalibrationFile(path));
+  }
+  if (sources.empty()) sources.push_back({"", std::string(DefaultCalibrationText()), {}});
+  CalibrationWindows read;
+  SPILLWAY_ASSIGN_OR_RETURN(read.windows, MakeCalibrationWindows(*tokenizer, chat_template.get(),
+                                                                 sources, window, token_limit));
+  read.chat_first = chat_template != nullptr;
+  read.bos = data.bos_id;
+  return read;
 }
 
 }  // namespace spillway

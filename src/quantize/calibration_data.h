@@ -4,6 +4,7 @@
 #define SPILLWAY_QUANTIZE_CALIBRATION_DATA_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +50,18 @@ Result<TokenWindows> MakeCalibrationWindows(const Tokenizer& tokenizer,
                                             const ChatTemplate* chat_template,
                                             std::string_view text, uint32_t window,
                                             uint32_t token_limit);
+
+// The windows of the files (of DefaultCalibrationText() without one), and how they begin.
+struct CalibrationWindows {
+  TokenWindows windows;
+  bool chat_first = false;      // windows[0] is a conversation; then plain text takes turns
+  std::optional<uint32_t> bos;  // the model's
+};
+// With tokenizer and chat template of `data`; a template that does not parse is left out
+// with a warning. Errors as those of the functions above.
+Result<CalibrationWindows> ReadCalibrationWindows(const TokenizerData& data,
+                                                  const std::vector<std::string>& paths,
+                                                  uint32_t window, uint32_t token_limit);
 
 }  // namespace spillway
 

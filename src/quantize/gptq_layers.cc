@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "host/executor.h"
-#include "kvcache/kv_cache.h"
 #include "quantize/hessian.h"
+#include "quantize/window_runner.h"
 
 namespace spillway {
 namespace {
@@ -98,14 +98,7 @@ class LayerPass {
         host::Executor::Create(std::make_shared<const Graph>(std::move(graph)), pool_));
     // Nobody reads the logits; one row is the least that can be computed.
     if (last()) executor->LimitOutputRow(0, 0);
-    const auto past = static_cast<uint32_t>(prefix_.tokens.size());
-    const auto ar_len = static_cast<uint32_t>(length);
-    FillMask(DType::kF32, ar_len, past + ar_len, past, ar_len, executor->input(1).data());
-    FillPositions(ar_len, past, ar_len, reinterpret_cast<int32_t*>(executor->input(2).data()));
-    if (past > 0) {
-      std::memcpy(executor->input(3).data(), prefix_.k[layer_].data(), executor->input(3).size());
-      std::memcpy(executor->input(4).data(), prefix_.v[layer_].data(), executor->input(4).size());
-    }
+    SetWindowInputs(static_cast<uint32_t>(length), prefix_, layer_, 1, *executor);
     return executor;
   }
 
@@ -146,13 +139,8 @@ class WeightsInOrder {
   HiddenStates Embed(const TokenWindows& windows) {
     const size_t width = decoder_.model().config().hidden_dim;
     const auto embedding = decoder_.EmbeddingData();
-    TokenWindows order;
-    for (const auto& window : windows) order.push_back(AfterPrefix(window, prefix_));
-    // Windows of one length share a graph.
-    std::stable_sort(order.begin(), order.end(),
-                     [](const auto& a, const auto& b) { return a.size() > b.size(); });
     HiddenStates states;
-    for (const auto& window : order) {
+    for (const auto& window : WindowsAfterPrefix(windows, prefix_)) {
       std::vector<float> state(window.size() * width);
       for (size_t i = 0; i < window.size(); ++i) {
         embedding->ReadRows(window[i], 1, state.data() + i * width);

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kvcache/kv_cache.h"
+#include "quantize/window_runner.h"
 
 namespace spillway {
 
@@ -127,13 +127,7 @@ Status LayerChain::AddLayer(Decoder& decoder, uint32_t layer, const FloatPrefix&
   SPILLWAY_ASSIGN_OR_RETURN(
       layers_.emplace_back(),
       host::Executor::Create(std::make_shared<const Graph>(std::move(graph)), pool));
-  host::Executor& executor = *layers_.back();
-  FillMask(DType::kF32, length_, past + length_, past, length_, executor.input(1).data());
-  FillPositions(length_, past, length_, reinterpret_cast<int32_t*>(executor.input(2).data()));
-  if (past > 0) {
-    std::memcpy(executor.input(3).data(), prefix.k[layer].data(), executor.input(3).size());
-    std::memcpy(executor.input(4).data(), prefix.v[layer].data(), executor.input(4).size());
-  }
+  SetWindowInputs(length_, prefix, layer, 1, *layers_.back());
   return OkStatus();
 }
 

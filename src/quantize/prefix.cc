@@ -70,7 +70,7 @@ Result<std::vector<double>> TokenDominance(Decoder& decoder, const std::vector<u
   return dominance;
 }
 
-std::vector<uint32_t> MassivePrefix(const std::vector<std::vector<uint32_t>>& windows,
+std::vector<uint32_t> MassivePrefix(const TokenWindows& windows,
                                     const std::vector<double>& dominance) {
   std::vector<uint32_t> tokens;
   for (size_t i = 0; i < kMostPrefixTokens && i < dominance.size(); ++i) {
@@ -81,6 +81,28 @@ std::vector<uint32_t> MassivePrefix(const std::vector<std::vector<uint32_t>>& wi
     tokens.push_back(windows[0][i]);
   }
   return tokens;
+}
+
+Result<std::vector<uint32_t>> FindPrefixTokens(Decoder& decoder, const CalibrationWindows& data,
+                                               ThreadPool* pool) {
+  std::vector<uint32_t> tokens;
+  if (!data.chat_first && !data.bos) return tokens;
+  SPILLWAY_ASSIGN_OR_RETURN(const std::vector<double> dominance,
+                            TokenDominance(decoder, data.windows[0], pool));
+  // Conversations and plain text take turns; plain text starts without BOS.
+  TokenWindows same = {data.windows[0]};
+  if (data.chat_first && data.windows.size() > 2) same.push_back(data.windows[2]);
+  tokens = MassivePrefix(same, dominance);
+  if (!data.chat_first && !tokens.empty()) tokens = {*data.bos};
+  return tokens;
+}
+
+TokenWindows WindowsAfterPrefix(const TokenWindows& windows, const FloatPrefix& prefix) {
+  TokenWindows order;
+  for (const auto& window : windows) order.push_back(AfterPrefix(window, prefix));
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  return order;
 }
 
 }  // namespace spillway

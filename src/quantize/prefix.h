@@ -10,6 +10,7 @@
 
 #include "base/thread_pool.h"
 #include "decoder/decoder.h"
+#include "quantize/calibration_data.h"
 #include "spillway/status.h"
 
 namespace spillway {
@@ -40,8 +41,17 @@ inline constexpr size_t kMostPrefixTokens = 4;
 
 // The tokens that all `windows` start with, as far as each is massive in the first
 // window, up to kMostPrefixTokens. `dominance` is of windows[0]. Never all of a window.
-std::vector<uint32_t> MassivePrefix(const std::vector<std::vector<uint32_t>>& windows,
+std::vector<uint32_t> MassivePrefix(const TokenWindows& windows,
                                     const std::vector<double>& dominance);
+
+// The tokens of the prefix that the activations ask for; none for an ordinary model, or one
+// that has neither a conversation first nor BOS.
+Result<std::vector<uint32_t>> FindPrefixTokens(Decoder& decoder, const CalibrationWindows& data,
+                                               ThreadPool* pool);
+
+// The windows as they run: each AfterPrefix(), the longest first, so that windows of one
+// length share a graph.
+TokenWindows WindowsAfterPrefix(const TokenWindows& windows, const FloatPrefix& prefix);
 
 }  // namespace spillway
 

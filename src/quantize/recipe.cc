@@ -221,6 +221,10 @@ Status Recipe::Validate() const {
   return OkStatus();
 }
 
+bool Recipe::HasTransform(std::string_view transform) const {
+  return std::find(transforms.begin(), transforms.end(), transform) != transforms.end();
+}
+
 bool Recipe::NeedsActivations() const {
   const auto searched = [](const WeightScheme& scheme) {
     return scheme.method != WeightMethod::kRtn;

@@ -77,6 +77,7 @@ struct Recipe {
   ActivationScheme ActivationOf(std::string_view operation) const;
   ObserverSpec ObserverOf(std::string_view tensor) const;
   WeightScheme WeightOf(std::string_view operation) const;
+  bool HasTransform(std::string_view transform) const;
   // Whether a weight is chosen by what its input looks like: a method that searches.
   bool NeedsActivations() const;
   // Whether a model whose head is its embedding (`tied`) stores one matrix for both.

@@ -324,6 +324,15 @@ Status CheckFactors(const ModelConfig& config, const TransformOptions& options,
 
 }  // namespace
 
+TransformOptions TransformsOf(const Recipe& recipe) {
+  TransformOptions options;
+  options.rotate_residual = recipe.HasTransform("rotate_r1");
+  options.fold_norms = recipe.HasTransform("norm_folding") || options.rotate_residual;
+  options.rotate_values = recipe.HasTransform("rotate_r2");
+  options.rotate_keys = recipe.HasTransform("rotate_r3");
+  return options;
+}
+
 Result<std::shared_ptr<const WeightTransform>> MakeTransform(const Model& model,
                                                              const TransformOptions& options,
                                                              SmoothFactors factors) {

@@ -14,6 +14,7 @@
 #include "decoder/weight_transform.h"
 #include "model/config.h"
 #include "model/model.h"
+#include "quantize/recipe.h"
 #include "spillway/status.h"
 
 namespace spillway {
@@ -33,6 +34,9 @@ struct TransformOptions {
 
   bool any() const { return fold_norms || rotate_residual || rotate_values || rotate_keys; }
 };
+
+// What a recipe asks for; rotating the residual stream folds the norms, too.
+TransformOptions TransformsOf(const Recipe& recipe);
 
 // SmoothQuant: by the name of a tensor, the factor by which each of its channels is
 // divided, and the columns of the Linears that read it multiplied (smooth.h computes

@@ -222,11 +222,6 @@ QuantizedMatrix QuantizeMatrix(const ConstantData& matrix, uint32_t rows, uint32
   return MatrixQuantizer(matrix, rows, cols, scheme, hessian, pool).Run(pool);
 }
 
-QuantizedMatrix QuantizeMatrix(const ConstantData& matrix, uint32_t rows, uint32_t cols,
-                               uint8_t bits, ThreadPool* pool) {
-  return QuantizeMatrix(matrix, rows, cols, WeightScheme{.bits = bits}, nullptr, pool);
-}
-
 std::shared_ptr<const ConstantData> DequantizeMatrix(const QuantizedMatrix& matrix, uint32_t rows,
                                                      uint32_t cols, ThreadPool* pool) {
   AlignedBuffer buffer(static_cast<size_t>(rows) * cols * sizeof(float));

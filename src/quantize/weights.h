@@ -50,9 +50,6 @@ struct QuantizedMatrix {
 QuantizedMatrix QuantizeMatrix(const ConstantData& matrix, uint32_t rows, uint32_t cols,
                                const WeightScheme& scheme, const InputHessian* hessian,
                                ThreadPool* pool);
-// Round to nearest, per channel.
-QuantizedMatrix QuantizeMatrix(const ConstantData& matrix, uint32_t rows, uint32_t cols,
-                               uint8_t bits, ThreadPool* pool);
 
 // The real values of a quantised matrix [rows, cols] as an f32 constant in memory.
 std::shared_ptr<const ConstantData> DequantizeMatrix(const QuantizedMatrix& matrix, uint32_t rows,

@@ -6,6 +6,20 @@
 
 namespace spillway {
 
+void SetWindowInputs(uint32_t length, const FloatPrefix& prefix, uint32_t first_layer,
+                     uint32_t num_layers, host::Executor& executor) {
+  const auto past = static_cast<uint32_t>(prefix.tokens.size());
+  FillMask(DType::kF32, length, past + length, past, length, executor.input(1).data());
+  FillPositions(length, past, length, reinterpret_cast<int32_t*>(executor.input(2).data()));
+  if (past == 0) return;
+  for (uint32_t i = 0; i < num_layers; ++i) {
+    const std::vector<float>& k = prefix.k[first_layer + i];
+    const std::vector<float>& v = prefix.v[first_layer + i];
+    std::memcpy(executor.input(3 + i).data(), k.data(), k.size() * sizeof(float));
+    std::memcpy(executor.input(3 + num_layers + i).data(), v.data(), v.size() * sizeof(float));
+  }
+}
+
 Result<std::unique_ptr<WindowRunner>> WindowRunner::Create(Decoder& decoder, uint32_t length,
                                                            const FloatPrefix* prefix,
                                                            ThreadPool* pool) {
@@ -22,15 +36,9 @@ Result<std::unique_ptr<WindowRunner>> WindowRunner::Create(Decoder& decoder, uin
   host::Executor& executor = *runner->executor_;
   runner->embedding_ = decoder.EmbeddingData();
   runner->hidden_dim_ = decoder.model().config().hidden_dim;
-  FillMask(DType::kF32, length, past + length, past, length, executor.input(1).data());
-  FillPositions(length, past, length, reinterpret_cast<int32_t*>(executor.input(2).data()));
-  const size_t layers = past == 0 ? 0 : prefix->k.size();
-  for (size_t layer = 0; layer < layers; ++layer) {
-    std::memcpy(executor.input(3 + layer).data(), prefix->k[layer].data(),
-                prefix->k[layer].size() * sizeof(float));
-    std::memcpy(executor.input(3 + layers + layer).data(), prefix->v[layer].data(),
-                prefix->v[layer].size() * sizeof(float));
-  }
+  const FloatPrefix none;
+  SetWindowInputs(length, prefix == nullptr ? none : *prefix, 0,
+                  decoder.model().config().num_layers, executor);
   return runner;
 }
 

@@ -16,6 +16,12 @@
 
 namespace spillway {
 
+// Fills everything but the hidden states of a float graph with AR = `length` whose cache is
+// `prefix` (may be empty): the mask, the positions after it, and K and V of the graph's
+// layers [first_layer, first_layer + num_layers).
+void SetWindowInputs(uint32_t length, const FloatPrefix& prefix, uint32_t first_layer,
+                     uint32_t num_layers, host::Executor& executor);
+
 // Not thread-safe; the decoder and the pool must outlive it.
 class WindowRunner {
  public:

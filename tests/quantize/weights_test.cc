@@ -43,7 +43,8 @@ QuantizedMatrix Quantize(const std::vector<float>& values, uint32_t rows, uint8_
                          size_t threads = 1) {
   ThreadPool pool(threads);
   const auto cols = static_cast<uint32_t>(values.size() / rows);
-  return QuantizeMatrix(*MakeConstantOf(values), rows, cols, bits, &pool);
+  return QuantizeMatrix(*MakeConstantOf(values), rows, cols, WeightScheme{.bits = bits}, nullptr,
+                        &pool);
 }
 
 TEST(QuantizeMatrixTest, EqualsTheNaiveFormula) {
@@ -135,7 +136,7 @@ TEST(QuantizeMatrixTest, ThreadsAndSourcesMakeNoDifference) {
   ThreadPool pool(3);
   for (const QuantizedMatrix& other :
        {Quantize(values, rows, 8, 2), Quantize(values, rows, 8, 3),
-        QuantizeMatrix(RowsOnly(values, cols), rows, cols, 8, &pool)}) {
+        QuantizeMatrix(RowsOnly(values, cols), rows, cols, WeightScheme{}, nullptr, &pool)}) {
     EXPECT_EQ(other.encoding, one.encoding);
     EXPECT_EQ(other.min, one.min);
     EXPECT_EQ(other.max, one.max);
