@@ -121,65 +121,69 @@ class BinaryKernel : public Kernel {
   double a_factor_ = 0.0, b_factor_ = 0.0, product_factor_ = 0.0;
 };
 
-double Apply(OpType type, double real) {
-  switch (type) {
-    case OpType::kSilu:
-      return SiluOf(real);
-    case OpType::kGeluTanh:
-      return GeluTanhOf(real);
-    default:
-      return real;
-  }
-}
-
-// Fixed point to fixed point through a table of every input value.
-class TableKernel : public Kernel {
+// Silu, GeluTanh in fixed point. 8-bit inputs through a table of every value.
+class ActivationKernel : public Kernel {
  public:
-  TableKernel(const Graph& graph, const Op& op, const KernelOptions& options)
-      : in_dtype_(graph.tensor(op.inputs[0]).dtype),
-        out_dtype_(graph.tensor(op.outputs[0]).dtype),
-        count_(NumElements(graph.tensor(op.outputs[0]).shape)),
-        table_(static_cast<size_t>(DTypeMax(in_dtype_) - DTypeMin(in_dtype_) + 1)) {
-    const Encoding& in = graph.tensor(op.inputs[0]).encoding;
-    const Tensor& output = graph.tensor(op.outputs[0]);
-    const OutputSpec out(output);
-    const bool wide = DTypeSize(in_dtype_) == 2;
-    // The index is the stored value's bits.
-    ParallelFor(*options.pool, table_.size(), 32, [&](size_t begin, size_t end, size_t) {
-      for (size_t i = begin; i < end; ++i) {
-        // Two's complement: the upper half of the bits are the negative values.
-        int32_t q = static_cast<int32_t>(i);
-        if (q > DTypeMax(in_dtype_)) q -= static_cast<int32_t>(table_.size());
-        const double real = static_cast<double>(q + in.offset) * in.scale;
-        table_[i] =
-            static_cast<uint16_t>(out.Quantize(Apply(op.type, real) / output.encoding.scale));
-      }
-    });
-    run_ = wide ? (DTypeSize(out_dtype_) == 2 ? Look<uint16_t, uint16_t> : Look<uint16_t, uint8_t>)
-                : (DTypeSize(out_dtype_) == 2 ? Look<uint8_t, uint16_t> : Look<uint8_t, uint8_t>);
+  ActivationKernel(const Graph& graph, const Op& op, const KernelOptions& options)
+      : vectors_(*options.table->vectors),
+        in_(graph.tensor(op.inputs[0])),
+        count_(NumElements(in_.shape)),
+        function_(op.type == OpType::kSilu ? vectors_.silu : vectors_.gelu_tanh),
+        out_scale_(graph.tensor(op.outputs[0]).encoding.scale),
+        out_(graph.tensor(op.outputs[0])) {
+    if (DTypeSize(in_.dtype) == 1) MakeTable();
   }
 
   Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
-    ParallelFor(pool, count_, 1, [&](size_t begin, size_t end, size_t) {
-      run_(table_.data(), buffers.inputs[0], begin, end, buffers.output);
+    const size_t cost = table_.empty() ? kTile * 8 : kTile;
+    ParallelFor(pool, (count_ + kTile - 1) / kTile, cost, [&](size_t first, size_t last, size_t) {
+      for (size_t at = first * kTile; at < std::min(count_, last * kTile); at += kTile) {
+        const size_t n = std::min(kTile, count_ - at);
+        const std::byte* in = buffers.inputs[0] + at * DTypeSize(in_.dtype);
+        std::byte* out = buffers.output + at * DTypeSize(out_.dtype);
+        if (table_.empty()) {
+          Compute(in, n, out);
+        } else {
+          Look(reinterpret_cast<const uint8_t*>(in), n, out);
+        }
+      }
     });
     return OkStatus();
   }
 
  private:
-  template <typename In, typename Out>
-  static void Look(const uint16_t* table, const std::byte* in, size_t begin, size_t end,
-                   std::byte* out) {
-    const In* from = reinterpret_cast<const In*>(in);
-    Out* to = reinterpret_cast<Out*>(out);
-    for (size_t i = begin; i < end; ++i) to[i] = static_cast<Out>(table[from[i]]);
+  void Compute(const std::byte* in, size_t n, std::byte* out) const {
+    double values[kTile];
+    vectors_.load(in, in_.dtype, n, in_.encoding.offset, values);
+    function_(values, in_.encoding.scale, out_scale_, n);
+    vectors_.store(values, n, out_, out);
   }
 
-  DType in_dtype_, out_dtype_;
+  // The index is the stored value's bits.
+  void MakeTable() {
+    std::vector<std::byte> bits(256);
+    for (size_t i = 0; i < 256; ++i) bits[i] = static_cast<std::byte>(i);
+    std::vector<std::byte> table(256 * DTypeSize(out_.dtype));
+    Compute(bits.data(), 256, table.data());
+    table_ = std::move(table);
+  }
+
+  void Look(const uint8_t* in, size_t n, std::byte* out) const {
+    if (DTypeSize(out_.dtype) == 1) {
+      for (size_t i = 0; i < n; ++i) out[i] = table_[in[i]];
+      return;
+    }
+    const auto* table = reinterpret_cast<const uint16_t*>(table_.data());
+    for (size_t i = 0; i < n; ++i) reinterpret_cast<uint16_t*>(out)[i] = table[in[i]];
+  }
+
+  const VectorOps& vectors_;
+  const Tensor& in_;
   size_t count_;
-  std::vector<uint16_t> table_;
-  void (*run_)(const uint16_t* table, const std::byte* in, size_t begin, size_t end,
-               std::byte* out) = nullptr;
+  void (*function_)(double* a, double in_scale, double out_scale, size_t n);
+  double out_scale_;
+  OutputSpec out_;
+  std::vector<std::byte> table_;  // empty: computed
 };
 
 class ConvertKernel : public Kernel {
@@ -249,7 +253,7 @@ std::unique_ptr<Kernel> MakeUnary(const Graph& graph, const Op& op, const Kernel
     return std::make_unique<ConvertKernel>(graph, op, options);
   }
   if (from_float) return std::make_unique<FloatUnary>(graph, op, options);
-  return std::make_unique<TableKernel>(graph, op, options);
+  return std::make_unique<ActivationKernel>(graph, op, options);
 }
 
 }  // namespace spillway::host

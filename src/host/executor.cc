@@ -8,8 +8,10 @@
 
 #include "base/memory.h"
 #include "host/dispatch.h"
+#include "host/fused_kernels.h"
 #include "host/kernel.h"
 #include "host/plan.h"
+#include "host/steps.h"
 
 namespace spillway::host {
 namespace {
@@ -23,24 +25,24 @@ AlignedBuffer ZeroedBuffer(size_t bytes) {
 
 class PlannedExecutor : public Executor {
  public:
-  PlannedExecutor(std::shared_ptr<const Graph> graph, ThreadPool* pool)
-      : graph_(std::move(graph)), pool_(pool), plan_(PlanMemory(*graph_)) {}
+  PlannedExecutor(std::shared_ptr<const Graph> graph, ThreadPool* pool, ExecutorOptions options)
+      : graph_(std::move(graph)),
+        pool_(pool),
+        options_(options),
+        table_(KernelsFor(SelectTarget())),
+        steps_(IsFused() ? FusedSteps(*graph_) : SingleSteps(*graph_)),
+        plan_(PlanMemory(*graph_, steps_)) {}
 
-  Status Prepare(const ExecutorOptions& options) {
+  Status Prepare() {
     SPILLWAY_RETURN_IF_ERROR(CheckOutputsDiffer());
     for (const Op& op : graph_->ops()) SPILLWAY_RETURN_IF_ERROR(CheckSupported(*graph_, op));
     AllocateBuffers();
-    const KernelOptions kernel_options{&KernelsFor(SelectTarget()), pool_};
-    for (size_t i = 0; i < graph_->ops().size(); ++i) {
-      const Op& op = graph_->ops()[i];
-      Step step;
-      step.op = &op;
-      if (!plan_.skip[i]) {
-        step.kernel = options.reference_kernels ? MakeReferenceKernel(*graph_, op)
-                                                : MakeFastKernel(*graph_, op, kernel_options);
-      }
-      step.inputs.resize(op.inputs.size(), nullptr);
-      steps_.push_back(std::move(step));
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      PreparedStep step;
+      step.op = &graph_->ops()[steps_[i].ops.back()];
+      if (!plan_.skip[i]) step.kernel = MakeKernel(steps_[i]);
+      step.inputs.resize(steps_[i].inputs.size(), nullptr);
+      prepared_.push_back(std::move(step));
     }
     ResolvePointers();
     return OkStatus();
@@ -66,8 +68,9 @@ class PlannedExecutor : public Executor {
   }
 
   Status Run(const TensorObserver& observer) override {
+    if (observer && IsFused()) return RunEveryOperation(observer);
     if (stale_) ResolvePointers();
-    for (Step& step : steps_) {
+    for (PreparedStep& step : prepared_) {
       if (step.kernel != nullptr) {
         SPILLWAY_RETURN_IF_ERROR(step.kernel->Run({step.inputs, step.output}, *pool_));
       }
@@ -80,12 +83,14 @@ class PlannedExecutor : public Executor {
   }
 
   void LimitOutputRow(size_t index, int row) override {
+    row_limits_[index] = row;
+    if (single_ != nullptr) single_->LimitOutputRow(index, row);
     // The logits are a Reshape of what the head's Linear makes.
     TensorId id = graph_->outputs()[index];
     for (const Op& op : graph_->ops()) {
       if (op.type == OpType::kReshape && op.outputs[0] == id) id = op.inputs[0];
     }
-    for (Step& step : steps_) {
+    for (PreparedStep& step : prepared_) {
       if (step.op->type != OpType::kLinear || step.op->outputs[0] != id) continue;
       const int rows = static_cast<int>(graph_->tensor(id).shape[2]);
       step.kernel->LimitRow(std::min(row, rows - 1));
@@ -95,12 +100,35 @@ class PlannedExecutor : public Executor {
   size_t arena_bytes() const override { return plan_.arena_bytes; }
 
  private:
-  struct Step {
-    const Op* op = nullptr;
+  struct PreparedStep {
+    const Op* op = nullptr;          // the last one
     std::unique_ptr<Kernel> kernel;  // null: a Reshape that shares memory
     std::vector<const std::byte*> inputs;
     std::byte* output = nullptr;
   };
+
+  bool IsFused() const { return !options_.reference_kernels && !options_.single_operations; }
+
+  std::unique_ptr<Kernel> MakeKernel(const Step& step) const {
+    const Op& op = graph_->ops()[step.ops.back()];
+    if (options_.reference_kernels) return MakeReferenceKernel(*graph_, op);
+    const KernelOptions options{&table_, pool_};
+    if (step.attention) return MakeAttention(*graph_, *step.attention, options);
+    return MakeFastKernel(*graph_, op, options);
+  }
+
+  // What a group of operations keeps to itself is seen by running them one by one.
+  Status RunEveryOperation(const TensorObserver& observer) {
+    if (single_ == nullptr) {
+      ExecutorOptions options = options_;
+      options.single_operations = true;
+      SPILLWAY_ASSIGN_OR_RETURN(single_, Create(graph_, pool_, options));
+      for (size_t i = 0; i < row_limits_.size(); ++i) single_->LimitOutputRow(i, row_limits_[i]);
+    }
+    for (size_t i = 0; i < input_data_.size(); ++i) single_->BindInput(i, input_data_[i]);
+    for (size_t i = 0; i < output_data_.size(); ++i) single_->BindOutput(i, output_data_[i]);
+    return single_->Run(observer);
+  }
 
   Status CheckOutputsDiffer() const {
     std::set<TensorId> seen;
@@ -115,6 +143,7 @@ class PlannedExecutor : public Executor {
 
   void AllocateBuffers() {
     arena_ = ZeroedBuffer(plan_.arena_bytes);
+    row_limits_.assign(graph_->outputs().size(), -1);
     for (const TensorId id : graph_->inputs()) {
       owned_.push_back(ZeroedBuffer(graph_->tensor(id).Bytes()));
       input_data_.push_back(owned_.back().data());
@@ -146,21 +175,28 @@ class PlannedExecutor : public Executor {
   }
 
   void ResolvePointers() {
-    for (Step& step : steps_) {
-      for (size_t i = 0; i < step.inputs.size(); ++i) step.inputs[i] = Address(step.op->inputs[i]);
-      step.output = Address(step.op->outputs[0]);
+    for (size_t s = 0; s < steps_.size(); ++s) {
+      for (size_t i = 0; i < steps_[s].inputs.size(); ++i) {
+        prepared_[s].inputs[i] = Address(steps_[s].inputs[i]);
+      }
+      prepared_[s].output = Address(steps_[s].output);
     }
     stale_ = false;
   }
 
   std::shared_ptr<const Graph> graph_;
   ThreadPool* pool_;
+  ExecutorOptions options_;
+  const KernelTable& table_;
+  std::vector<Step> steps_;
   MemoryPlan plan_;
   AlignedBuffer arena_;
   std::vector<AlignedBuffer> owned_;  // inputs, then outputs
   std::vector<std::byte*> input_data_, output_data_;
-  std::vector<Step> steps_;
-  bool stale_ = false;  // a Bind since the pointers were resolved
+  std::vector<PreparedStep> prepared_;
+  std::vector<int> row_limits_;       // of LimitOutputRow(), by output
+  std::unique_ptr<Executor> single_;  // made when an observer asks for it
+  bool stale_ = false;                // a Bind since the pointers were resolved
 };
 
 }  // namespace
@@ -168,8 +204,8 @@ class PlannedExecutor : public Executor {
 Result<std::unique_ptr<Executor>> Executor::Create(std::shared_ptr<const Graph> graph,
                                                    ThreadPool* pool, ExecutorOptions options) {
   SPILLWAY_RETURN_IF_ERROR(graph->Validate());
-  auto executor = std::make_unique<PlannedExecutor>(std::move(graph), pool);
-  SPILLWAY_RETURN_IF_ERROR(executor->Prepare(options));
+  auto executor = std::make_unique<PlannedExecutor>(std::move(graph), pool, options);
+  SPILLWAY_RETURN_IF_ERROR(executor->Prepare());
   return std::unique_ptr<Executor>(std::move(executor));
 }
 

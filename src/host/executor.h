@@ -24,6 +24,8 @@ using TensorObserver =
 struct ExecutorOptions {
   // Use the plain scalar reference kernels everywhere: slow, the yardstick.
   bool reference_kernels = false;
+  // Run each operation by itself, none as part of a group (steps.h).
+  bool single_operations = false;
 };
 
 // One graph, planned: steps in order, one arena for internal tensors (sized by
@@ -50,7 +52,8 @@ class Executor {
   virtual void BindOutput(size_t index, std::byte* data) = 0;
 
   // Executes every step. kInvalidArgument when an index input is out of range
-  // of its table (names the tensor and the value).
+  // of its table (names the tensor and the value). With an observer, operations run
+  // one by one, with the same results (and memory for it is allocated once).
   virtual Status Run(const TensorObserver& observer = nullptr) = 0;
 
   // For the next runs, computes only row `row` of the Linear that produces

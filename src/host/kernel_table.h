@@ -12,6 +12,16 @@
 
 namespace spillway::host {
 
+// What follows the sums of a product, for its columns c (quant_math.h):
+//   out(r, c) = Quantize(factor[c] * (floor((sum + base[c]) * unit) + correction[c]))
+struct ProductFinish {
+  const double* base = nullptr;  // what the prepared rows' base leaves out
+  const double* correction = nullptr;
+  const double* factor = nullptr;
+  double unit = 1.0;
+  OutputSpec out;
+};
+
 // Exact integer products. Activations are first rewritten to the form that the
 // target multiplies ("prepared"): a prepared value is q - PreparedBase(dtype).
 struct IntegerProducts {
@@ -26,13 +36,20 @@ struct IntegerProducts {
   // at most kMaxLinearGroups.
   void (*linear)(const std::byte* prepared, size_t row_bytes, size_t rows, DType dtype,
                  const int8_t* weights, size_t k_groups, size_t blocks, double* sums);
-
   // MatMul: sums[r * n + c] = sum over k of a[r * a_stride + k] * b(k, c) for
   // columns c in [0, n) of b, whose rows are `ldb` elements apart; b's values are
   // q - MatMulBase(dtype). a has an even a_stride >= k, zero-padded to an even
   // length. `scratch` holds MatMulScratchBytes(k).
   void (*matmul)(const int16_t* a, size_t a_stride, size_t rows, const std::byte* b, DType b_dtype,
                  size_t ldb, size_t k, size_t n, std::byte* scratch, double* sums);
+
+  // `linear` for kU8 and kU16 and the first `columns` channels, finished: row r goes to
+  // out + r * out_stride bytes. Null where a target has no function of its own; see
+  // QuantizedProduct().
+  void (*linear_quantized)(const std::byte* prepared, size_t row_bytes, size_t rows, DType dtype,
+                           const int8_t* weights, size_t k_groups, size_t columns,
+                           const ProductFinish& finish, std::byte* out,
+                           size_t out_stride) = nullptr;
 };
 
 // 32-bit sums of 255 * 128 products cannot overflow up to here.
@@ -66,6 +83,23 @@ struct VectorOps {
                          const double* factor, size_t n);
   double (*sum_squares)(const double* a, size_t n);  // of exact integers
   double (*max)(const double* a, size_t n);          // n >= 1
+
+  // a[i] becomes SiluOf(a[i] * in_scale) / out_scale (GeluTanhOf), or a value that rounds to
+  // the same integer.
+  void (*silu)(double* a, double in_scale, double out_scale, size_t n);
+  void (*gelu_tanh)(double* a, double in_scale, double out_scale, size_t n);
+
+  // u16. q[i] = Quantize(factor * (q[i] + offset)) in place; returns the largest, or 0.
+  uint16_t (*rescale_u16)(uint16_t* q, size_t n, int32_t offset, double factor,
+                          const OutputSpec& spec);
+  // q[i] = min(floor(f * q[i]), 65535), f >= 0, in place.
+  void (*cut_u16)(uint16_t* q, double f, size_t n);
+  // Packs k rows of n bytes, ldb apart, as columns of kPackedN16K4 with their top bits
+  // flipped (u8 around 128 becomes s8): column c, row i goes to PackedN16K4Index(c, i) where
+  // blocks of 16 columns are block_stride bytes apart. Writes whole groups of 4 rows and 16
+  // columns; what is not there becomes 0.
+  void (*pack_columns)(const uint8_t* b, size_t ldb, size_t k, size_t n, size_t block_stride,
+                       int8_t* packed);
 
   // f32. Sums are in a fixed order of the target; results differ between targets
   // by rounding only.

@@ -56,92 +56,197 @@ void PrepareLinearRow(const std::byte* x, DType dtype, size_t k, std::byte* prep
   for (size_t i = k; i < padded; ++i) out[i] = 0;
 }
 
-// Rows x (Blocks * 16 channels); sums' rows are `stride` apart.
+// Sums of a tile of Rows rows and Blocks blocks of 16 channels, kept in registers: for each
+// plane of the activations, with the high bytes' plane first.
 template <size_t Rows, size_t Blocks, size_t Planes>
-void LinearTile(const std::byte* x, size_t row_bytes, const int8_t* w, size_t k_groups,
-                size_t stride, double* sums) {
+struct Tile {
   __m512i sum[Rows][Blocks][Planes];
-  for (size_t r = 0; r < Rows; ++r) {
-    for (size_t b = 0; b < Blocks; ++b) {
-      for (size_t p = 0; p < Planes; ++p) sum[r][b][p] = _mm512_setzero_si512();
-    }
-  }
-  for (size_t g = 0; g < k_groups; ++g) {
-    __m512i weights[Blocks];
-#pragma GCC unroll 4
-    for (size_t b = 0; b < Blocks; ++b) {
-      weights[b] = _mm512_loadu_si512(w + (b * k_groups + g) * 64);
-    }
-#pragma GCC unroll 8
+
+  void Multiply(const std::byte* x, size_t row_bytes, const int8_t* w, size_t k_groups) {
+#pragma GCC unroll 32
     for (size_t r = 0; r < Rows; ++r) {
-#pragma GCC unroll 2
-      for (size_t p = 0; p < Planes; ++p) {
-        const __m512i values = Simd::Broadcast32(x + r * row_bytes + p * k_groups * 4 + g * 4);
 #pragma GCC unroll 4
-        for (size_t b = 0; b < Blocks; ++b) {
-          sum[r][b][p] = _mm512_dpbusd_epi32(sum[r][b][p], values, weights[b]);
+      for (size_t b = 0; b < Blocks; ++b) {
+#pragma GCC unroll 2
+        for (size_t p = 0; p < Planes; ++p) sum[r][b][p] = _mm512_setzero_si512();
+      }
+    }
+    for (size_t g = 0; g < k_groups; ++g) {
+      __m512i weights[Blocks];
+#pragma GCC unroll 4
+      for (size_t b = 0; b < Blocks; ++b) {
+        const int8_t* at = w + (b * k_groups + g) * 64;
+        // One row reads each weight once: the next ones are asked for in time.
+        if (Rows == 1) _mm_prefetch(reinterpret_cast<const char*>(at) + kAhead, _MM_HINT_T0);
+        weights[b] = _mm512_loadu_si512(at);
+      }
+#pragma GCC unroll 8
+      for (size_t r = 0; r < Rows; ++r) {
+#pragma GCC unroll 2
+        for (size_t p = 0; p < Planes; ++p) {
+          const __m512i values = Simd::Broadcast32(x + r * row_bytes + p * k_groups * 4 + g * 4);
+#pragma GCC unroll 4
+          for (size_t b = 0; b < Blocks; ++b) {
+            sum[r][b][p] = _mm512_dpbusd_epi32(sum[r][b][p], values, weights[b]);
+          }
         }
       }
     }
   }
-  for (size_t r = 0; r < Rows; ++r) {
+
+ private:
+  static constexpr size_t kAhead = 2048;
+};
+
+// Stores the sums as they are.
+struct PlainSums {
+  double* sums;
+  size_t stride;
+
+  template <size_t Rows, size_t Blocks, size_t Planes>
+  void Take(const Tile<Rows, Blocks, Planes>& tile, size_t row, size_t column) const {
+    for (size_t r = 0; r < Rows; ++r) {
+      for (size_t b = 0; b < Blocks; ++b) {
+        double* out = sums + (row + r) * stride + column + b * 16;
+        for (size_t i = 0; i < 16; ++i) out[i] = 0.0;
+        Simd::AddToDoubles(out, tile.sum[r][b][0], Planes == 2 ? 256.0 : 1.0);
+        if constexpr (Planes == 2) Simd::AddToDoubles(out, tile.sum[r][b][1], 1.0);
+      }
+    }
+  }
+};
+
+// Finishes them. With two planes the sum is 256 high + low, whose floor in units of 256 is
+// high + floor(low / 256).
+class Finisher {
+ public:
+  Finisher(const ProductFinish& finish, size_t columns, std::byte* out, size_t out_stride)
+      : finish_(finish),
+        columns_(columns),
+        size_(DTypeSize(finish.out.dtype)),
+        out_(out),
+        stride_(out_stride),
+        lo_(_mm512_set1_pd(finish.out.lo)),
+        hi_(_mm512_set1_pd(finish.out.hi)),
+        offset_(_mm512_set1_epi32(finish.out.offset)) {}
+
+  template <size_t Rows, size_t Blocks, size_t Planes>
+  void Take(const Tile<Rows, Blocks, Planes>& tile, size_t row, size_t column) const {
+#pragma GCC unroll 4
     for (size_t b = 0; b < Blocks; ++b) {
-      double* out = sums + r * stride + b * 16;
-      for (size_t i = 0; i < 16; ++i) out[i] = 0.0;
-      Simd::AddToDoubles(out, sum[r][b][0], Planes == 2 ? 256.0 : 1.0);
-      if constexpr (Planes == 2) Simd::AddToDoubles(out, sum[r][b][1], 1.0);
+      const size_t c = column + b * 16;
+      const __m512d corrections[2] = {_mm512_loadu_pd(finish_.correction + c),
+                                      _mm512_loadu_pd(finish_.correction + c + 8)};
+      const __m512d factors[2] = {_mm512_loadu_pd(finish_.factor + c),
+                                  _mm512_loadu_pd(finish_.factor + c + 8)};
+#pragma GCC unroll 8
+      for (size_t r = 0; r < Rows; ++r) {
+        __m512i sum = tile.sum[r][b][0];
+        if constexpr (Planes == 2) {
+          sum = _mm512_add_epi32(sum, _mm512_srai_epi32(tile.sum[r][b][1], 8));
+        }
+        const __m256i low = Steps(_mm512_castsi512_si256(sum), corrections[0], factors[0]);
+        const __m256i high = Steps(_mm512_extracti64x4_epi64(sum, 1), corrections[1], factors[1]);
+        const __m512i q =
+            _mm512_sub_epi32(_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1), offset_);
+        Store(q, out_ + (row + r) * stride_ + c * size_, columns_ - c);
+      }
     }
   }
-}
 
-template <size_t Rows, size_t Planes>
-void LinearRows(const std::byte* x, size_t row_bytes, const int8_t* weights, size_t k_groups,
-                size_t blocks, double* sums) {
-  constexpr size_t kBlocks = Rows <= 2 ? 4 : 2;  // 8 to 24 accumulators
-  const size_t stride = blocks * 16;
-  size_t b = 0;
-  for (; b + kBlocks <= blocks; b += kBlocks) {
-    LinearTile<Rows, kBlocks, Planes>(x, row_bytes, weights + b * k_groups * 64, k_groups, stride,
-                                      sums + b * 16);
+ private:
+  __m256i Steps(__m256i sum, __m512d correction, __m512d factor) const {
+    const __m512d steps = _mm512_mul_pd(_mm512_add_pd(_mm512_cvtepi32_pd(sum), correction), factor);
+    return _mm512_cvtpd_epi32(_mm512_min_pd(_mm512_max_pd(steps, lo_), hi_));
   }
-  for (; b < blocks; ++b) {
-    LinearTile<Rows, 1, Planes>(x, row_bytes, weights + b * k_groups * 64, k_groups, stride,
-                                sums + b * 16);
-  }
-}
 
-template <size_t Planes>
-void LinearPlanes(const std::byte* x, size_t row_bytes, size_t rows, const int8_t* weights,
-                  size_t k_groups, size_t blocks, double* sums) {
-  size_t r = 0;
-  const auto next = [&](auto count) {
-    constexpr size_t kCount = decltype(count)::value;
-    for (; r + kCount <= rows; r += kCount) {
-      LinearRows<kCount, Planes>(x + r * row_bytes, row_bytes, weights, k_groups, blocks,
-                                 sums + r * blocks * 16);
+  void Store(__m512i q, std::byte* out, size_t left) const {
+    const __mmask16 mask = left >= 16 ? 0xffff : static_cast<__mmask16>((1u << left) - 1);
+    if (size_ == 2) {
+      _mm256_mask_storeu_epi16(out, mask, _mm512_cvtepi32_epi16(q));
+    } else {
+      _mm_mask_storeu_epi8(out, mask, _mm512_cvtepi32_epi8(q));
     }
-  };
-  next(std::integral_constant<size_t, 6>());
-  next(std::integral_constant<size_t, 4>());
-  next(std::integral_constant<size_t, 2>());
-  next(std::integral_constant<size_t, 1>());
-}
+  }
+
+  const ProductFinish& finish_;
+  size_t columns_, size_;
+  std::byte* out_;
+  size_t stride_;
+  __m512d lo_, hi_;
+  __m512i offset_;
+};
+
+template <size_t Planes, typename Sink>
+class Product {
+ public:
+  // `prepared` rows, `row_bytes` apart, by `blocks` blocks of 16 channels.
+  static void Run(const std::byte* prepared, size_t row_bytes, size_t rows, const int8_t* weights,
+                  size_t k_groups, size_t blocks, const Sink& sink) {
+    size_t r = 0;
+    const auto next = [&](auto count) {
+      constexpr size_t kRows = decltype(count)::value;
+      for (; r + kRows <= rows; r += kRows) {
+        RunRows<kRows>(prepared + r * row_bytes, row_bytes, r, weights, k_groups, blocks, sink);
+      }
+    };
+    next(std::integral_constant<size_t, 6>());
+    next(std::integral_constant<size_t, 4>());
+    next(std::integral_constant<size_t, 3>());
+    next(std::integral_constant<size_t, 2>());
+    next(std::integral_constant<size_t, 1>());
+  }
+
+ private:
+  template <size_t Rows>
+  static void RunRows(const std::byte* x, size_t row_bytes, size_t row, const int8_t* weights,
+                      size_t k_groups, size_t blocks, const Sink& sink) {
+    // 8 to 24 sums in registers.
+    constexpr size_t kBlocks = Rows * Planes <= 6 ? 4 : 2;
+    size_t b = 0;
+    for (; b + kBlocks <= blocks; b += kBlocks) {
+      RunTile<Rows, kBlocks>(x, row_bytes, row, weights, k_groups, b, sink);
+    }
+    for (; b < blocks; ++b) RunTile<Rows, 1>(x, row_bytes, row, weights, k_groups, b, sink);
+  }
+
+  template <size_t Rows, size_t Blocks>
+  static void RunTile(const std::byte* x, size_t row_bytes, size_t row, const int8_t* weights,
+                      size_t k_groups, size_t block, const Sink& sink) {
+    Tile<Rows, Blocks, Planes> tile;
+    tile.Multiply(x, row_bytes, weights + block * k_groups * 64, k_groups);
+    sink.Take(tile, row, block * 16);
+  }
+};
 
 void Linear(const std::byte* prepared, size_t row_bytes, size_t rows, DType dtype,
             const int8_t* weights, size_t k_groups, size_t blocks, double* sums) {
+  const PlainSums sink = {sums, blocks * 16};
   if (IsWide(dtype)) {
-    LinearPlanes<2>(prepared, row_bytes, rows, weights, k_groups, blocks, sums);
+    Product<2, PlainSums>::Run(prepared, row_bytes, rows, weights, k_groups, blocks, sink);
   } else {
-    LinearPlanes<1>(prepared, row_bytes, rows, weights, k_groups, blocks, sums);
+    Product<1, PlainSums>::Run(prepared, row_bytes, rows, weights, k_groups, blocks, sink);
+  }
+}
+
+void LinearQuantized(const std::byte* prepared, size_t row_bytes, size_t rows, DType dtype,
+                     const int8_t* weights, size_t k_groups, size_t columns,
+                     const ProductFinish& finish, std::byte* out, size_t out_stride) {
+  const Finisher sink(finish, columns, out, out_stride);
+  const size_t blocks = (columns + 15) / 16;
+  if (IsWide(dtype)) {
+    Product<2, Finisher>::Run(prepared, row_bytes, rows, weights, k_groups, blocks, sink);
+  } else {
+    Product<1, Finisher>::Run(prepared, row_bytes, rows, weights, k_groups, blocks, sink);
   }
 }
 
 }  // namespace avx512vnni
 
 const IntegerProducts& Avx512VnniProducts() {
-  static constexpr IntegerProducts kProducts = {avx512vnni::LinearRowBytes, avx512vnni::LinearBase,
-                                                avx512vnni::PrepareLinearRow, avx512vnni::Linear,
-                                                avx512vnni::pairs::MatMul};
+  static constexpr IntegerProducts kProducts = {
+      avx512vnni::LinearRowBytes, avx512vnni::LinearBase,    avx512vnni::PrepareLinearRow,
+      avx512vnni::Linear,         avx512vnni::pairs::MatMul, avx512vnni::LinearQuantized};
   return kProducts;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "host/fast_kernels.h"
+#include "host/int_product.h"
 #include "host/kernel_table.h"
 #include "host/packed_weights.h"
 #include "host/parallel.h"
@@ -16,15 +17,15 @@
 namespace spillway::host {
 namespace {
 
-constexpr size_t kTileBlocks = 4;  // of 16 channels, the unit of work of a thread
-constexpr size_t kTileChannels = kTileBlocks * 16;
+// The unit of work of a thread.
+constexpr size_t kTileChannels = 64;
 constexpr size_t kTileRows = 48;
 
 class IntegerLinear : public Kernel {
  public:
   IntegerLinear(const Graph& graph, const Op& op, const KernelOptions& options)
-      : products_(*options.table->products),
-        vectors_(*options.table->vectors),
+      : table_(*options.table),
+        products_(*options.table->products),
         dtype_(graph.tensor(op.inputs[0]).dtype),
         rows_(graph.tensor(op.outputs[0]).shape[2]),
         k_(graph.tensor(op.inputs[1]).shape[1]),
@@ -33,7 +34,7 @@ class IntegerLinear : public Kernel {
         out_(graph.tensor(op.outputs[0])),
         weights_(PackedWeights::Get(graph.tensor(op.inputs[1]), *options.pool)),
         prepared_(rows_ * row_bytes_),
-        sums_(options.pool->threads() * kTileRows * kTileChannels * sizeof(double)) {
+        scratch_(options.pool->threads() * kProductScratch * sizeof(double)) {
     unit_ = ProductUnit(dtype_, graph.tensor(op.inputs[1]).dtype);
     ComputeFactors(graph, op);
     ComputeCorrections(graph, op, *options.pool);
@@ -48,11 +49,15 @@ class IntegerLinear : public Kernel {
                                      prepared_.data() + r * row_bytes_);
       }
     });
+    // Bands of rows change faster than tiles of channels: a tile's weights stay in the cache.
     const size_t tiles = (n_ + kTileChannels - 1) / kTileChannels;
-    ParallelFor(pool, tiles, (end - begin) * k_ * kTileChannels / 16,
+    const size_t bands = (end - begin + kTileRows - 1) / kTileRows;
+    ParallelFor(pool, tiles * bands, std::min(end - begin, kTileRows) * k_ * kTileChannels / 16,
                 [&](size_t first, size_t last, size_t thread) {
-                  for (size_t tile = first; tile < last; ++tile) {
-                    RunTile(tile, begin, end, buffers.output, thread);
+                  for (size_t item = first; item < last; ++item) {
+                    const size_t row = begin + item % bands * kTileRows;
+                    RunTile(item / bands, row, std::min(kTileRows, end - row), buffers.output,
+                            thread);
                   }
                 });
     return OkStatus();
@@ -65,7 +70,7 @@ class IntegerLinear : public Kernel {
     const Tensor& weight = graph.tensor(op.inputs[1]);
     const float x_scale = graph.tensor(op.inputs[0]).encoding.scale;
     const float out_scale = graph.tensor(op.outputs[0]).encoding.scale;
-    factors_.resize(n_);
+    factors_.resize((n_ + 15) / 16 * 16);
     for (size_t n = 0; n < n_; ++n) {
       factors_[n] = ProductFactor(x_scale, ChannelScale(weight.encoding, n), out_scale) / unit_;
     }
@@ -97,38 +102,31 @@ class IntegerLinear : public Kernel {
     }
   }
 
-  void RunTile(size_t tile, size_t begin, size_t end, std::byte* output, size_t thread) {
+  void RunTile(size_t tile, size_t row, size_t rows, std::byte* output, size_t thread) {
     const size_t n = tile * kTileChannels;
-    const size_t blocks = std::min(kTileBlocks, (n_ - n + 15) / 16);
-    const size_t channels = std::min(kTileChannels, n_ - n);
-    auto* sums = reinterpret_cast<double*>(sums_.data()) + thread * kTileRows * kTileChannels;
-    const int8_t* weights = weights_->data() + n / 16 * Groups() * 64;
-    for (size_t r = begin; r < end; r += kTileRows) {
-      const size_t rows = std::min(kTileRows, end - r);
-      products_.linear(prepared_.data() + r * row_bytes_, row_bytes_, rows, dtype_, weights,
-                       Groups(), blocks, sums);
-      for (size_t i = 0; i < rows; ++i) {
-        double* row = sums + i * blocks * 16;
-        vectors_.finish_product(row, &bases_[n], unit_, &corrections_[n], &factors_[n], channels);
-        vectors_.store(row, channels, out_, output + ((r + i) * n_ + n) * DTypeSize(out_.dtype));
-      }
-    }
+    const size_t size = DTypeSize(out_.dtype);
+    QuantizedProduct(
+        table_, {prepared_.data() + row * row_bytes_, row_bytes_, rows, dtype_},
+        {weights_->data() + n / 16 * Groups() * 64, Groups(), std::min(kTileChannels, n_ - n)},
+        {&bases_[n], &corrections_[n], &factors_[n], unit_, out_},
+        reinterpret_cast<double*>(scratch_.data()) + thread * kProductScratch,
+        output + (row * n_ + n) * size, n_ * size);
   }
 
   size_t Groups() const { return (k_ + 3) / 4; }
 
+  const KernelTable& table_;
   const IntegerProducts& products_;
-  const VectorOps& vectors_;
   DType dtype_;
   size_t rows_, k_, n_, row_bytes_;
   OutputSpec out_;
   std::shared_ptr<const PackedWeights> weights_;
-  std::vector<double> factors_;      // [n]
-  std::vector<double> corrections_;  // [n], padded to whole blocks
+  std::vector<double> factors_;      // [n], padded to whole blocks
+  std::vector<double> corrections_;  // likewise
   std::vector<double> bases_;        // likewise: what the products' own base left out
   double unit_ = 1.0;
   AlignedBuffer prepared_;  // [rows][row_bytes]
-  AlignedBuffer sums_;      // [threads][kTileRows][kTileChannels] f64
+  AlignedBuffer scratch_;   // [threads][kProductScratch] f64
   int only_row_ = -1;
 };
 

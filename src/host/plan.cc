@@ -18,13 +18,12 @@ bool Overlap(const Lifetime& a, const Lifetime& b) {
 
 // Roots: every tensor starts as its own; a Reshape joins its output to its
 // input's memory where the caller's buffers allow it.
-void ShareReshapes(const Graph& graph, MemoryPlan& plan) {
+void ShareReshapes(const Graph& graph, const std::vector<Step>& steps, MemoryPlan& plan) {
   auto& tensors = plan.tensors;
-  for (size_t i = 0; i < graph.ops().size(); ++i) {
-    const Op& op = graph.ops()[i];
-    if (op.type != OpType::kReshape) continue;
-    const TensorId in = tensors[op.inputs[0]].root;
-    const TensorId out = op.outputs[0];
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (graph.ops()[steps[i].ops.back()].type != OpType::kReshape) continue;
+    const TensorId in = tensors[steps[i].inputs[0]].root;
+    const TensorId out = steps[i].output;
     if (tensors[out].place == Place::kArena) {
       const bool readable =
           tensors[in].place != Place::kConstant || !graph.tensor(in).data->bytes().empty();
@@ -42,12 +41,11 @@ void ShareReshapes(const Graph& graph, MemoryPlan& plan) {
   }
 }
 
-void PlaceInArena(const Graph& graph, MemoryPlan& plan) {
+void PlaceInArena(const Graph& graph, const std::vector<Step>& steps, MemoryPlan& plan) {
   const size_t count = graph.tensors().size();
   std::vector<Lifetime> lifetimes(count);
   std::vector<bool> used(count, false);
-  for (size_t step = 0; step < graph.ops().size(); ++step) {
-    const Op& op = graph.ops()[step];
+  for (size_t step = 0; step < steps.size(); ++step) {
     const auto touch = [&](TensorId id) {
       const TensorId root = plan.tensors[id].root;
       Lifetime& life = lifetimes[root];
@@ -56,8 +54,8 @@ void PlaceInArena(const Graph& graph, MemoryPlan& plan) {
       life.last = step;
       life.bytes = std::max<size_t>(life.bytes, graph.tensor(id).Bytes());
     };
-    for (const TensorId id : op.inputs) touch(id);
-    for (const TensorId id : op.outputs) touch(id);
+    for (const TensorId id : steps[step].inputs) touch(id);
+    touch(steps[step].output);
   }
   std::vector<Lifetime> blocks;
   std::vector<TensorId> ids;
@@ -104,9 +102,9 @@ ArenaLayout LayOutArena(const std::vector<Lifetime>& blocks) {
   return layout;
 }
 
-MemoryPlan PlanMemory(const Graph& graph) {
+MemoryPlan PlanMemory(const Graph& graph, const std::vector<Step>& steps) {
   MemoryPlan plan;
-  plan.skip.assign(graph.ops().size(), false);
+  plan.skip.assign(steps.size(), false);
   plan.tensors.resize(graph.tensors().size());
   for (TensorId id = 0; id < plan.tensors.size(); ++id) {
     plan.tensors[id].root = id;
@@ -123,8 +121,8 @@ MemoryPlan PlanMemory(const Graph& graph) {
     location.place = Place::kOutput;
     location.index = i;
   }
-  ShareReshapes(graph, plan);
-  PlaceInArena(graph, plan);
+  ShareReshapes(graph, steps, plan);
+  PlaceInArena(graph, steps, plan);
   for (auto& location : plan.tensors) {
     const auto& root = plan.tensors[location.root];
     location.place = root.place;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "host/steps.h"
 
 namespace spillway::host {
 
@@ -42,13 +43,13 @@ struct MemoryPlan {
     TensorId root = 0;  // the tensor whose memory this is (a Reshape shares it)
   };
   std::vector<Location> tensors;
-  // Per operation: true when its output already is its input's memory (Reshape).
+  // Per step: true when its output already is its input's memory (Reshape).
   std::vector<bool> skip;
   size_t arena_bytes = 0;
 };
 
-// `graph` passed Validate().
-MemoryPlan PlanMemory(const Graph& graph);
+// `graph` passed Validate(); `steps` are all of its steps, in order.
+MemoryPlan PlanMemory(const Graph& graph, const std::vector<Step>& steps);
 
 }  // namespace spillway::host
 

@@ -178,6 +178,147 @@ double Max(const double* a, size_t n) {
   return lanes > rest ? lanes : rest;
 }
 
+// x / (1 + exp(-u(x))) / out_scale for x = a * in_scale. Vectors differ from the scalar
+// functions by some units of the last place: a value that is so near to the middle between
+// two integers that this could matter is computed by the scalar one.
+template <typename Argument, typename Scalar>
+HWY_INLINE void Sigmoidal(double* a, double in_scale, double out_scale, size_t n,
+                          const Argument& argument, const Scalar& scalar) {
+  const D d;
+  const auto in = hn::Set(d, in_scale);
+  const auto out = hn::Set(d, out_scale);
+  const auto one = hn::Set(d, 1.0);
+  const auto half = hn::Set(d, 0.5);
+  const auto near = hn::Set(d, 1e-5);
+  const auto most = hn::Set(d, 700.0);  // exp() stays finite
+  ForEach(
+      n, hn::Lanes(d),
+      [&](size_t i) HWY_ATTR {
+        const auto q = hn::LoadU(d, a + i);
+        const auto x = hn::Mul(q, in);
+        const auto e = hn::Exp(d, hn::Min(hn::Neg(argument(d, x)), most));
+        const auto steps = hn::Div(hn::Div(x, hn::Add(one, e)), out);
+        const auto middle = hn::Abs(hn::Sub(hn::Sub(steps, hn::Floor(steps)), half));
+        hn::StoreU(steps, d, a + i);
+        if (hn::AllFalse(d, hn::Lt(middle, near))) return;
+        HWY_ALIGN double values[hn::MaxLanes(D())];
+        hn::Store(x, d, values);
+        for (size_t j = 0; j < hn::Lanes(d); ++j) a[i + j] = scalar(values[j]) / out_scale;
+      },
+      [&](size_t i) { a[i] = scalar(a[i] * in_scale) / out_scale; });
+}
+
+void Silu(double* a, double in_scale, double out_scale, size_t n) {
+  Sigmoidal(
+      a, in_scale, out_scale, n, [](D, auto x) HWY_ATTR { return x; }, SiluOf);
+}
+
+// 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)).
+void GeluTanh(double* a, double in_scale, double out_scale, size_t n) {
+  Sigmoidal(
+      a, in_scale, out_scale, n,
+      [](D d, auto x) HWY_ATTR {
+        const auto cubic = hn::Mul(hn::Mul(hn::Mul(x, x), x), hn::Set(d, 0.044715));
+        return hn::Mul(hn::Add(x, cubic), hn::Set(d, 1.59576912160573071175));
+      },
+      GeluTanhOf);
+}
+
+uint16_t RescaleU16(uint16_t* q, size_t n, int32_t offset, double factor, const OutputSpec& spec) {
+  const D d;
+  const hn::Rebind<int32_t, D> di;
+  const hn::Rebind<uint16_t, D> d16;
+  const auto add = hn::Set(di, offset);
+  const auto by = hn::Set(d, factor);
+  const auto lo = hn::Set(d, spec.lo);
+  const auto hi = hn::Set(d, spec.hi);
+  const auto subtract = hn::Set(di, spec.offset);
+  auto max = hn::Zero(di);
+  int32_t rest = 0;
+  ForEach(
+      n, hn::Lanes(d),
+      [&](size_t i) HWY_ATTR {
+        const auto centred = hn::Add(hn::PromoteTo(di, hn::LoadU(d16, q + i)), add);
+        const auto steps = hn::Mul(by, hn::PromoteTo(d, centred));
+        const auto rounded = hn::DemoteTo(di, hn::Round(hn::Min(hn::Max(steps, lo), hi)));
+        const auto out = hn::Sub(rounded, subtract);
+        max = hn::Max(max, out);
+        hn::StoreU(hn::DemoteTo(d16, out), d16, q + i);
+      },
+      [&](size_t i) {
+        const int32_t out = spec.Quantize(factor * (q[i] + offset));
+        rest = out > rest ? out : rest;
+        q[i] = static_cast<uint16_t>(out);
+      });
+  const int32_t lanes = hn::GetLane(hn::MaxOfLanes(di, max));
+  return static_cast<uint16_t>(lanes > rest ? lanes : rest);
+}
+
+void CutU16(uint16_t* q, double f, size_t n) {
+  const D d;
+  const hn::Rebind<int32_t, D> di;
+  const hn::Rebind<uint16_t, D> d16;
+  const auto by = hn::Set(d, f);
+  const auto hi = hn::Set(d, 65535.0);
+  ForEach(
+      n, hn::Lanes(d),
+      [&](size_t i) HWY_ATTR {
+        const auto v = hn::PromoteTo(d, hn::PromoteTo(di, hn::LoadU(d16, q + i)));
+        const auto cut = hn::Min(hn::Floor(hn::Mul(v, by)), hi);
+        hn::StoreU(hn::DemoteTo(d16, hn::DemoteTo(di, cut)), d16, q + i);
+      },
+      [&](size_t i) {
+        const double cut = std::floor(q[i] * f);
+        q[i] = static_cast<uint16_t>(cut < 65535.0 ? cut : 65535.0);
+      });
+}
+
+// Four rows of 16 columns become 16 columns of four neighbours.
+HWY_INLINE void PackFour(const uint8_t* const (&rows)[4], size_t column, int8_t* out) {
+  const hn::FixedTag<uint8_t, 16> d8;
+  const hn::FixedTag<uint16_t, 8> d16;
+  const auto flip = hn::Set(d8, 0x80);
+  const auto r0 = hn::LoadU(d8, rows[0] + column);
+  const auto r1 = hn::LoadU(d8, rows[1] + column);
+  const auto r2 = hn::LoadU(d8, rows[2] + column);
+  const auto r3 = hn::LoadU(d8, rows[3] + column);
+  const auto low01 = hn::BitCast(d16, hn::InterleaveLower(d8, r0, r1));
+  const auto low23 = hn::BitCast(d16, hn::InterleaveLower(d8, r2, r3));
+  const auto high01 = hn::BitCast(d16, hn::InterleaveUpper(d8, r0, r1));
+  const auto high23 = hn::BitCast(d16, hn::InterleaveUpper(d8, r2, r3));
+  const auto store = [&](auto v, size_t at) HWY_ATTR {
+    hn::StoreU(hn::Xor(hn::BitCast(d8, v), flip), d8, reinterpret_cast<uint8_t*>(out) + at);
+  };
+  store(hn::InterleaveLower(d16, low01, low23), 0);
+  store(hn::InterleaveUpper(d16, low01, low23), 16);
+  store(hn::InterleaveLower(d16, high01, high23), 32);
+  store(hn::InterleaveUpper(d16, high01, high23), 48);
+}
+
+void PackColumns(const uint8_t* b, size_t ldb, size_t k, size_t n, size_t block_stride,
+                 int8_t* packed) {
+  // 0x80 becomes 0 when its top bit is flipped: what is not there.
+  HWY_ALIGN uint8_t rest[4][16];
+  for (size_t i = 0; i < k; i += 4) {
+    int8_t* out = packed + i / 4 * 64;
+    size_t c = 0;
+    if (i + 4 <= k) {
+      const uint8_t* const rows[4] = {b + i * ldb, b + (i + 1) * ldb, b + (i + 2) * ldb,
+                                      b + (i + 3) * ldb};
+      for (; c + 16 <= n; c += 16) PackFour(rows, c, out + c / 16 * block_stride);
+    }
+    for (; c < n; c += 16) {
+      for (size_t r = 0; r < 4; ++r) {
+        for (size_t j = 0; j < 16; ++j) {
+          rest[r][j] = i + r < k && c + j < n ? b[(i + r) * ldb + c + j] : 0x80;
+        }
+      }
+      const uint8_t* const rows[4] = {rest[0], rest[1], rest[2], rest[3]};
+      PackFour(rows, 0, out + c / 16 * block_stride);
+    }
+  }
+}
+
 // Products keep a tile of sums in registers.
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
 constexpr size_t kTileRows = 4;  // 32 vector registers
@@ -405,6 +546,11 @@ const VectorOps& Table() {
       .finish_product = FinishProduct,
       .sum_squares = SumSquares,
       .max = Max,
+      .silu = Silu,
+      .gelu_tanh = GeluTanh,
+      .rescale_u16 = RescaleU16,
+      .cut_u16 = CutU16,
+      .pack_columns = PackColumns,
       .product_rows_f32 = ProductRowsF32,
       .product_columns_f32 = ProductColumnsF32,
       .add_f32 = AddF32,

@@ -48,6 +48,39 @@ double SumSquares(const double* a, size_t n) {
 
 double Max(const double* a, size_t n) { return *std::max_element(a, a + n); }
 
+void Silu(double* a, double in_scale, double out_scale, size_t n) {
+  for (size_t i = 0; i < n; ++i) a[i] = SiluOf(a[i] * in_scale) / out_scale;
+}
+
+void GeluTanh(double* a, double in_scale, double out_scale, size_t n) {
+  for (size_t i = 0; i < n; ++i) a[i] = GeluTanhOf(a[i] * in_scale) / out_scale;
+}
+
+uint16_t RescaleU16(uint16_t* q, size_t n, int32_t offset, double factor, const OutputSpec& spec) {
+  uint16_t max = 0;
+  for (size_t i = 0; i < n; ++i) {
+    q[i] = static_cast<uint16_t>(spec.Quantize(factor * (q[i] + offset)));
+    max = std::max(max, q[i]);
+  }
+  return max;
+}
+
+void CutU16(uint16_t* q, double f, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    q[i] = static_cast<uint16_t>(std::min(std::floor(q[i] * f), 65535.0));
+  }
+}
+
+void PackColumns(const uint8_t* b, size_t ldb, size_t k, size_t n, size_t block_stride,
+                 int8_t* packed) {
+  for (size_t i = 0; i < (k + 3) / 4 * 4; ++i) {
+    for (size_t c = 0; c < (n + 15) / 16 * 16; ++c) {
+      const int32_t value = i < k && c < n ? b[i * ldb + c] - 128 : 0;
+      packed[c / 16 * block_stride + i / 4 * 64 + c % 16 * 4 + i % 4] = static_cast<int8_t>(value);
+    }
+  }
+}
+
 void ProductRowsF32(const float* a, size_t rows, size_t k, const float* b, size_t n, float* out,
                     size_t ldo) {
   for (size_t r = 0; r < rows; ++r) {
@@ -121,6 +154,11 @@ const VectorOps& ScalarVectorOps() {
       .finish_product = FinishProduct,
       .sum_squares = SumSquares,
       .max = Max,
+      .silu = Silu,
+      .gelu_tanh = GeluTanh,
+      .rescale_u16 = RescaleU16,
+      .cut_u16 = CutU16,
+      .pack_columns = PackColumns,
       .product_rows_f32 = ProductRowsF32,
       .product_columns_f32 = ProductColumnsF32,
       .add_f32 = AddF32,

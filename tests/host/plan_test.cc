@@ -56,7 +56,7 @@ TEST(PlanMemoryTest, ReshapeSharesMemory) {
   graph.MarkOutput(d);
   const TensorId e = graph.AddReshape("e", x, {12});  // an output cannot be the input: a copy
   graph.MarkOutput(e);
-  const MemoryPlan plan = PlanMemory(graph);
+  const MemoryPlan plan = PlanMemory(graph, SingleSteps(graph));
   using Place = MemoryPlan::Place;
   EXPECT_EQ(plan.tensors[seen_input].place, Place::kInput);
   EXPECT_EQ(plan.tensors[b].root, plan.tensors[a].root);
@@ -78,7 +78,7 @@ TEST(PlanMemoryTest, SharedMemoryLivesUntilItsLastUse) {
   const TensorId c = graph.AddOp(OpType::kSilu, "c", {b});
   const TensorId flat = graph.AddReshape("flat", alias, {64});
   graph.MarkOutput(graph.AddOp(OpType::kAdd, "sum", {flat, c}));
-  const MemoryPlan plan = PlanMemory(graph);
+  const MemoryPlan plan = PlanMemory(graph, SingleSteps(graph));
   EXPECT_EQ(plan.tensors[flat].index, plan.tensors[a].index);
   EXPECT_NE(plan.tensors[a].index, plan.tensors[b].index);
   EXPECT_NE(plan.tensors[a].index, plan.tensors[c].index);

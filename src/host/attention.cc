@@ -1,0 +1,417 @@
+// Attention in fixed point, from the queries to the weighted values, for one KV head and
+// a few tokens at a time. Only blocks of columns that the mask opens for one of them are
+// computed: a hidden column's masked score is at most `hidden_bound_`, and where that is so
+// far below the row's largest that its weight is 0, leaving it out changes nothing. Where
+// it is not (an encoding whose scores end close to 0), all columns are computed.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "base/memory.h"
+#include "host/fused_kernels.h"
+#include "host/int_product.h"
+#include "host/kernel_table.h"
+#include "host/parallel.h"
+
+namespace spillway::host {
+namespace {
+
+constexpr size_t kBlock = 64;            // columns of the context
+constexpr size_t kMostTokens = 16;       // of an item of work
+constexpr size_t kScoreBytes = 1 << 19;  // that an item may keep
+
+// What a row of the mask says of a block.
+enum class View : uint8_t { kHidden, kOpen, kMixed };
+
+struct Sizes {
+  Sizes(const Graph& graph, const AttentionTensors& tensors) {
+    const Shape& q = graph.tensor(tensors.q).shape;
+    const Shape& mask = graph.tensor(tensors.mask).shape;
+    kv_heads = q[1];
+    head_dim = q[3];
+    tokens = mask[2];
+    context = mask[3];
+    past = context - tokens;
+    group = q[2] / tokens;
+    cache_blocks = (past + kBlock - 1) / kBlock;
+    blocks = cache_blocks + (tokens + kBlock - 1) / kBlock;
+    columns = blocks * kBlock;
+    const size_t row_bytes = group * columns * sizeof(uint16_t);
+    item_tokens = std::clamp<size_t>(kScoreBytes / row_bytes, 1, std::min(kMostTokens, tokens));
+  }
+  size_t kv_heads, group, head_dim, tokens, context, past;
+  size_t cache_blocks, blocks, columns;  // columns: of whole blocks
+  size_t item_tokens;
+};
+
+// Memory of one thread, taken piece by piece from one buffer.
+class Scratch {
+ public:
+  Scratch(const Sizes& size, const IntegerProducts& products) {
+    const size_t rows = size.group * size.item_tokens;
+    const size_t longest = std::max(size.columns, size.head_dim);
+    q_row_bytes = products.linear_row_bytes(DType::kU16, size.head_dim);
+    weight_row_bytes = products.linear_row_bytes(DType::kU16, size.columns);
+    for (const bool assign : {false, true}) {
+      if (assign) {
+        buffer_ = AlignedBuffer(used_);
+        std::memset(buffer_.data(), 0, buffer_.size());
+        used_ = 0;
+      }
+      Take(q, rows * q_row_bytes);
+      Take(scores, rows * size.columns);
+      Take(row_max, rows);
+      Take(weights, rows * weight_row_bytes);
+      Take(k, kBlock * size.head_dim);
+      Take(v, size.columns * size.head_dim);
+      Take(blocks, size.blocks);
+      Take(ones, longest + products.linear_row_bytes(DType::kU8, longest));
+      Take(base, std::max(kBlock, size.head_dim));
+      Take(correction, std::max(kBlock, size.head_dim));
+      Take(product, kProductScratch);
+    }
+  }
+
+  size_t q_row_bytes, weight_row_bytes;
+  std::byte* q;        // [group][tokens][q_row_bytes]
+  uint16_t* scores;    // [group][tokens][columns], then the weights
+  uint16_t* row_max;   // [group][tokens]
+  std::byte* weights;  // [group][tokens][weight_row_bytes]
+  int8_t* k;           // a block, packed
+  int8_t* v;           // all blocks of the item, packed
+  uint32_t* blocks;    // of the item
+  std::byte* ones;     // of ColumnSums()
+  double *base, *correction;
+  double* product;
+
+ private:
+  template <typename T>
+  void Take(T*& pointer, size_t count) {
+    pointer = reinterpret_cast<T*>(buffer_.data() + (buffer_.size() > 0 ? used_ : 0));
+    used_ += (count * sizeof(T) + 63) / 64 * 64;
+  }
+
+  AlignedBuffer buffer_;
+  size_t used_ = 0;
+};
+
+class AttentionKernel : public Kernel {
+ public:
+  AttentionKernel(const Graph& graph, const AttentionTensors& tensors, const KernelOptions& options)
+      : table_(*options.table),
+        products_(*options.table->products),
+        size_(graph, tensors),
+        score_out_(graph.tensor(tensors.scores)),
+        masked_out_(graph.tensor(tensors.masked)),
+        mixed_out_(graph.tensor(tensors.mixed)),
+        views_(size_.tokens * size_.blocks) {
+    const Encoding& q = graph.tensor(tensors.q).encoding;
+    const Encoding& k = graph.tensor(tensors.k_new).encoding;
+    const Encoding& v = graph.tensor(tensors.v_new).encoding;
+    const Encoding& scores = graph.tensor(tensors.scores).encoding;
+    const Encoding& mask = graph.tensor(tensors.mask).encoding;
+    const Encoding& masked = graph.tensor(tensors.masked).encoding;
+    const Encoding& weights = graph.tensor(tensors.weights).encoding;
+    const Encoding& mixed = graph.tensor(tensors.mixed).encoding;
+    q_offset_ = q.offset;
+    score_offset_ = scores.offset;
+    mask_offset_ = mask.offset;
+    weight_scale_ = weights.scale;
+    const double unit = ProductUnit(DType::kU16, DType::kU8);
+    const size_t width = std::max(kBlock, size_.head_dim);
+    score_factors_.assign(kBlock, ProductFactor(q.scale, k.scale, scores.scale) / unit);
+    mixed_factors_.assign(width, ProductFactor(weights.scale, v.scale, mixed.scale) / unit);
+    no_correction_.assign(width, ZeroPointCorrection(0.0, unit));
+    sum_ = MakeSumFactors(scores.scale, mask.scale, masked.scale, DType::kU16);
+    hidden_bound_ = masked_out_.Quantize(sum_.a * (65535 + score_offset_) + sum_.b * mask_offset_);
+    MakeWeightTable(masked.scale);
+    for (size_t i = 0; i < options.pool->threads(); ++i) scratch_.emplace_back(size_, products_);
+  }
+
+  Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
+    ViewMask(reinterpret_cast<const uint16_t*>(buffers.inputs[1]));
+    const size_t parts = (size_.tokens + size_.item_tokens - 1) / size_.item_tokens;
+    ParallelFor(pool, size_.kv_heads * parts, size_.columns * size_.head_dim,
+                [&](size_t first, size_t last, size_t thread) {
+                  for (size_t i = first; i < last; ++i) {
+                    RunItem({i / parts, i % parts * size_.item_tokens}, buffers, scratch_[thread]);
+                  }
+                });
+    return OkStatus();
+  }
+
+ private:
+  struct Item {
+    size_t head, token;
+    size_t tokens = 0, blocks = 0;
+    bool all = false;  // compute hidden columns, too
+  };
+
+  // SoftmaxWeight by the distance from the maximum, up to the first 0.
+  void MakeWeightTable(float scale) {
+    for (int64_t below = 0; below <= 65535; ++below) {
+      weight_table_.push_back(static_cast<uint16_t>(SoftmaxWeight(scale, below, true)));
+      if (weight_table_.back() == 0) break;
+    }
+    last_weight_ = static_cast<int32_t>(weight_table_.size() - 1);
+    zero_distance_ = weight_table_.back() == 0 ? last_weight_ : std::numeric_limits<int32_t>::max();
+  }
+
+  // First column of a block, and how many it has; `fresh` tells the step's own tokens.
+  struct Columns {
+    size_t first, count;
+    bool fresh;
+  };
+  Columns ColumnsOf(size_t block) const {
+    const bool fresh = block >= size_.cache_blocks;
+    const size_t first = (fresh ? block - size_.cache_blocks : block) * kBlock;
+    return {first, std::min(kBlock, (fresh ? size_.tokens : size_.past) - first), fresh};
+  }
+
+  void ViewMask(const uint16_t* mask) {
+    const int32_t open = -mask_offset_;
+    for (size_t t = 0; t < size_.tokens; ++t) {
+      for (size_t b = 0; b < size_.blocks; ++b) {
+        const Columns columns = ColumnsOf(b);
+        const uint16_t* at = MaskAt(mask, t, columns);
+        uint32_t opened = 0, closed = 0;
+        for (size_t c = 0; c < columns.count; ++c) {
+          opened += at[c] == open ? 1 : 0;
+          closed += at[c] == 0 ? 1 : 0;
+        }
+        views_[t * size_.blocks + b] = closed == columns.count   ? View::kHidden
+                                       : opened == columns.count ? View::kOpen
+                                                                 : View::kMixed;
+      }
+    }
+  }
+
+  const uint16_t* MaskAt(const uint16_t* mask, size_t token, const Columns& columns) const {
+    return mask + token * size_.context + (columns.fresh ? size_.past : 0) + columns.first;
+  }
+
+  void RunItem(Item item, const StepBuffers& buffers, Scratch& scratch) {
+    item.tokens = std::min(size_.item_tokens, size_.tokens - item.token);
+    PrepareQueries(item, buffers.inputs[0], scratch);
+    ChooseBlocks(item, scratch);
+    Scores(item, buffers, scratch);
+    if (!HiddenIsZero(item, scratch)) {
+      item.all = true;
+      ChooseBlocks(item, scratch);
+      Scores(item, buffers, scratch);
+    }
+    Weights(item, scratch);
+    Mix(item, buffers, scratch);
+  }
+
+  void PrepareQueries(const Item& item, const std::byte* q, Scratch& scratch) const {
+    for (size_t g = 0; g < size_.group; ++g) {
+      for (size_t t = 0; t < item.tokens; ++t) {
+        const size_t row = (item.head * size_.group + g) * size_.tokens + item.token + t;
+        products_.prepare_linear_row(q + row * size_.head_dim * sizeof(uint16_t), DType::kU16,
+                                     size_.head_dim,
+                                     scratch.q + (g * item.tokens + t) * scratch.q_row_bytes);
+      }
+    }
+  }
+
+  View ViewOf(const Item& item, size_t token, size_t block) const {
+    const View view = views_[(item.token + token) * size_.blocks + block];
+    return item.all && view == View::kHidden ? View::kMixed : view;
+  }
+
+  void ChooseBlocks(Item& item, Scratch& scratch) const {
+    item.blocks = 0;
+    for (size_t b = 0; b < size_.blocks; ++b) {
+      bool seen = false;
+      for (size_t t = 0; t < item.tokens; ++t) seen |= ViewOf(item, t, b) != View::kHidden;
+      if (seen) scratch.blocks[item.blocks++] = static_cast<uint32_t>(b);
+    }
+  }
+
+  // Masked scores [group][tokens][blocks * kBlock] and the largest of each row.
+  void Scores(const Item& item, const StepBuffers& buffers, Scratch& scratch) const {
+    const auto* mask = reinterpret_cast<const uint16_t*>(buffers.inputs[1]);
+    const size_t rows = size_.group * item.tokens;
+    const size_t stride = item.blocks * kBlock;
+    std::fill_n(scratch.row_max, rows, uint16_t{0});
+    for (size_t i = 0; i < item.blocks; ++i) {
+      const Columns columns = ColumnsOf(scratch.blocks[i]);
+      PackKeys(item.head, columns, buffers, scratch);
+      QuantizedProduct(table_, {scratch.q, scratch.q_row_bytes, rows, DType::kU16},
+                       {scratch.k, size_.head_dim / 4, columns.count},
+                       {scratch.base, scratch.correction, score_factors_.data(), kUnit, score_out_},
+                       scratch.product, reinterpret_cast<std::byte*>(scratch.scores + i * kBlock),
+                       stride * sizeof(uint16_t));
+      for (size_t row = 0; row < rows; ++row) {
+        const size_t token = row % item.tokens;
+        uint16_t* values = scratch.scores + row * stride + i * kBlock;
+        uint16_t max = 0;
+        const View view = ViewOf(item, token, scratch.blocks[i]);
+        if (view == View::kOpen) {
+          max = table_.vectors->rescale_u16(values, columns.count, score_offset_, sum_.a,
+                                            masked_out_);
+        } else if (view == View::kMixed) {
+          max = AddMask(MaskAt(mask, item.token + token, columns), columns.count, values);
+        }
+        scratch.row_max[row] = std::max(scratch.row_max[row], max);
+      }
+    }
+  }
+
+  // scratch.k, base and correction of a block.
+  void PackKeys(size_t head, const Columns& columns, const StepBuffers& buffers,
+                Scratch& scratch) const {
+    const size_t ld = columns.fresh ? size_.tokens : size_.past;
+    const std::byte* keys = buffers.inputs[columns.fresh ? 2 : 4];
+    const auto* at = reinterpret_cast<const uint8_t*>(keys) + head * size_.head_dim * ld;
+    const size_t k_groups = size_.head_dim / 4;
+    table_.vectors->pack_columns(at + columns.first, ld, size_.head_dim, columns.count,
+                                 k_groups * 64, scratch.k);
+    ColumnSums(table_, {scratch.k, k_groups, columns.count}, scratch.ones, scratch.base);
+    const double base = products_.linear_base(DType::kU16);
+    for (size_t c = 0; c < kBlock; ++c) {
+      scratch.correction[c] = ZeroPointCorrection(q_offset_ * scratch.base[c], kUnit);
+      scratch.base[c] *= base;
+    }
+  }
+
+  uint16_t AddMask(const uint16_t* mask, size_t count, uint16_t* values) const {
+    double scores[kBlock], masks[kBlock];
+    table_.vectors->load(reinterpret_cast<const std::byte*>(values), DType::kU16, count,
+                         score_offset_, scores);
+    table_.vectors->load(reinterpret_cast<const std::byte*>(mask), DType::kU16, count, mask_offset_,
+                         masks);
+    table_.vectors->add(scores, sum_.a, masks, sum_.b, count);
+    table_.vectors->store(scores, count, masked_out_, reinterpret_cast<std::byte*>(values));
+    return *std::max_element(values, values + count);
+  }
+
+  bool HiddenIsZero(const Item& item, const Scratch& scratch) const {
+    for (size_t row = 0; row < size_.group * item.tokens; ++row) {
+      if (scratch.row_max[row] - hidden_bound_ < zero_distance_) return false;
+    }
+    return true;
+  }
+
+  // Masked scores become the softmax, 0 where a column is hidden or not there.
+  void Weights(const Item& item, Scratch& scratch) const {
+    const size_t stride = item.blocks * kBlock;
+    for (size_t row = 0; row < size_.group * item.tokens; ++row) {
+      uint16_t* values = scratch.scores + row * stride;
+      const int32_t max = scratch.row_max[row];
+      uint64_t sum = 0;
+      for (size_t i = 0; i < item.blocks; ++i) {
+        const bool seen = ViewOf(item, row % item.tokens, scratch.blocks[i]) != View::kHidden;
+        const size_t count = seen ? ColumnsOf(scratch.blocks[i]).count : 0;
+        sum += LookUp(max, count, values + i * kBlock);
+        std::fill(values + i * kBlock + count, values + (i + 1) * kBlock, uint16_t{0});
+      }
+      table_.vectors->cut_u16(values, 1.0 / (static_cast<double>(sum) * weight_scale_), stride);
+      products_.prepare_linear_row(reinterpret_cast<const std::byte*>(values), DType::kU16, stride,
+                                   scratch.weights + row * WeightRowBytes(item));
+    }
+  }
+
+  uint64_t LookUp(int32_t max, size_t count, uint16_t* values) const {
+    uint32_t sum = 0;
+    for (size_t c = 0; c < count; ++c) {
+      values[c] = weight_table_[static_cast<size_t>(std::min(max - values[c], last_weight_))];
+      sum += values[c];
+    }
+    return sum;
+  }
+
+  size_t WeightRowBytes(const Item& item) const {
+    return products_.linear_row_bytes(DType::kU16, item.blocks * kBlock);
+  }
+
+  void Mix(const Item& item, const StepBuffers& buffers, Scratch& scratch) const {
+    const size_t k_groups = item.blocks * kBlock / 4;
+    for (size_t i = 0; i < item.blocks; ++i) {
+      const Columns columns = ColumnsOf(scratch.blocks[i]);
+      const size_t rows = columns.fresh ? size_.tokens : size_.past;
+      const std::byte* values = buffers.inputs[columns.fresh ? 3 : 5];
+      const auto* at = reinterpret_cast<const uint8_t*>(values) +
+                       (item.head * rows + columns.first) * size_.head_dim;
+      table_.vectors->pack_columns(at, size_.head_dim, columns.count, size_.head_dim, k_groups * 64,
+                                   scratch.v + i * kBlock / 4 * 64);
+    }
+    const ProductColumns packed = {scratch.v, k_groups, size_.head_dim};
+    const double base = products_.linear_base(DType::kU16);
+    if (base != 0.0) {
+      ColumnSums(table_, packed, scratch.ones, scratch.base);
+      for (size_t c = 0; c < size_.head_dim; ++c) scratch.base[c] *= base;
+    }
+    const size_t size = DTypeSize(mixed_out_.dtype);
+    for (size_t g = 0; g < size_.group; ++g) {
+      const size_t row = (item.head * size_.group + g) * size_.tokens + item.token;
+      QuantizedProduct(
+          table_,
+          {scratch.weights + g * item.tokens * WeightRowBytes(item), WeightRowBytes(item),
+           item.tokens, DType::kU16},
+          packed, {scratch.base, no_correction_.data(), mixed_factors_.data(), kUnit, mixed_out_},
+          scratch.product, static_cast<std::byte*>(buffers.output) + row * size_.head_dim * size,
+          size_.head_dim * size);
+    }
+  }
+
+  static constexpr double kUnit = 1.0 / 256.0;  // ProductUnit(u16, u8)
+
+  const KernelTable& table_;
+  const IntegerProducts& products_;
+  Sizes size_;
+  OutputSpec score_out_, masked_out_, mixed_out_;
+  int32_t q_offset_ = 0, score_offset_ = 0, mask_offset_ = 0;
+  double weight_scale_ = 1.0;
+  SumFactors sum_ = {1.0, 1.0};
+  int32_t hidden_bound_ = 0;  // largest masked score where the mask is 0
+  std::vector<double> score_factors_, mixed_factors_, no_correction_;
+  std::vector<uint16_t> weight_table_;
+  int32_t last_weight_ = 0;       // index of the last entry
+  int32_t zero_distance_ = 0;     // from here on weights are 0
+  std::vector<View> views_;       // [tokens][blocks]
+  std::vector<Scratch> scratch_;  // [threads]
+};
+
+bool IsU16(const Tensor& tensor) { return tensor.dtype == DType::kU16; }
+bool IsCentredU8(const Tensor& tensor) {
+  return tensor.dtype == DType::kU8 && tensor.encoding.offset == -128;
+}
+
+}  // namespace
+
+bool CanFuseAttention(const Graph& graph, const AttentionTensors& tensors) {
+  const Tensor& q = graph.tensor(tensors.q);
+  const Tensor& mask = graph.tensor(tensors.mask);
+  const Tensor& mixed = graph.tensor(tensors.mixed);
+  const bool cached = tensors.k_cache.has_value();
+  if (cached != tensors.v_cache.has_value()) return false;
+  for (const TensorId id :
+       {tensors.q, tensors.scores, tensors.mask, tensors.masked, tensors.weights}) {
+    if (!IsU16(graph.tensor(id))) return false;
+  }
+  if (!IsCentredU8(graph.tensor(tensors.k_new)) || !IsCentredU8(graph.tensor(tensors.v_new)) ||
+      graph.tensor(tensors.weights).encoding.offset != 0 ||
+      (mixed.dtype != DType::kU16 && mixed.dtype != DType::kU8)) {
+    return false;
+  }
+  if (q.shape.size() != 4 || mask.shape.size() != 4 || mask.shape[0] * mask.shape[1] != 1) {
+    return false;
+  }
+  const uint32_t tokens = mask.shape[2], context = mask.shape[3];
+  return q.shape[0] == 1 && q.shape[2] % tokens == 0 && q.shape[3] % 16 == 0 &&
+         q.shape[3] <= 1024 && cached == (tokens < context) && context <= 65536 &&
+         graph.tensor(tensors.k_new).shape[3] == tokens &&
+         graph.tensor(tensors.v_new).shape[2] == tokens;
+}
+
+std::unique_ptr<Kernel> MakeAttention(const Graph& graph, const AttentionTensors& tensors,
+                                      const KernelOptions& options) {
+  return std::make_unique<AttentionKernel>(graph, tensors, options);
+}
+
+}  // namespace spillway::host
