@@ -1,6 +1,7 @@
 #include "base/memory.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <set>
 #include <string>
@@ -142,15 +144,40 @@ AlignedBuffer::AlignedBuffer(size_t size) {
   if (data_ != nullptr) size_ = size;
 }
 
+AlignedBuffer AlignedBuffer::Zeroed(size_t size) {
+  constexpr size_t kMapped = size_t{256} << 10;
+  if (size < kMapped) {
+    AlignedBuffer buffer(size);
+    if (buffer.data_ != nullptr) std::memset(buffer.data_, 0, size);
+    return buffer;
+  }
+  AlignedBuffer buffer;
+  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return buffer;
+  buffer.data_ = static_cast<std::byte*>(data);
+  buffer.size_ = size;
+  buffer.mapped_ = true;
+  return buffer;
+}
+
 AlignedBuffer::AlignedBuffer(AlignedBuffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      mapped_(std::exchange(other.mapped_, false)) {}
 
 AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(mapped_, other.mapped_);
   return *this;
 }
 
-AlignedBuffer::~AlignedBuffer() { std::free(data_); }
+AlignedBuffer::~AlignedBuffer() {
+  if (mapped_) {
+    munmap(data_, size_);
+  } else {
+    std::free(data_);
+  }
+}
 
 }  // namespace spillway

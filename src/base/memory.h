@@ -34,12 +34,14 @@ class MemoryWatch {
   std::unique_ptr<Impl> impl_;
 };
 
-// A block of bytes aligned to 64, not initialised. Move-only. When there is not
+// A block of bytes aligned to 64, not initialised unless Zeroed(). Move-only. When there is not
 // enough memory (or size is 0), data() is null and size() is 0.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
   explicit AlignedBuffer(size_t size);
+  // Zeroed; pages of a large one take memory when they are first written.
+  static AlignedBuffer Zeroed(size_t size);
   AlignedBuffer(AlignedBuffer&& other) noexcept;
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept;
   ~AlignedBuffer();
@@ -50,6 +52,7 @@ class AlignedBuffer {
  private:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
+  bool mapped_ = false;  // from mmap(), not from aligned_alloc()
 };
 
 }  // namespace spillway

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "base/memory.h"
@@ -15,6 +15,7 @@
 #include "host/int_product.h"
 #include "host/kernel_table.h"
 #include "host/parallel.h"
+#include "host/softmax_weights.h"
 
 namespace spillway::host {
 namespace {
@@ -57,8 +58,7 @@ class Scratch {
     weight_row_bytes = products.linear_row_bytes(DType::kU16, size.columns);
     for (const bool assign : {false, true}) {
       if (assign) {
-        buffer_ = AlignedBuffer(used_);
-        std::memset(buffer_.data(), 0, buffer_.size());
+        buffer_ = AlignedBuffer::Zeroed(used_);
         used_ = 0;
       }
       Take(q, rows * q_row_bytes);
@@ -104,6 +104,7 @@ class AttentionKernel : public Kernel {
       : table_(*options.table),
         products_(*options.table->products),
         size_(graph, tensors),
+        tokens_(size_.tokens),
         score_out_(graph.tensor(tensors.scores)),
         masked_out_(graph.tensor(tensors.masked)),
         mixed_out_(graph.tensor(tensors.mixed)),
@@ -127,13 +128,16 @@ class AttentionKernel : public Kernel {
     no_correction_.assign(width, ZeroPointCorrection(0.0, unit));
     sum_ = MakeSumFactors(scores.scale, mask.scale, masked.scale, DType::kU16);
     hidden_bound_ = masked_out_.Quantize(sum_.a * (65535 + score_offset_) + sum_.b * mask_offset_);
-    MakeWeightTable(masked.scale);
+    weight_table_ = CutSoftmaxWeights(masked.scale);
+    last_weight_ = static_cast<int32_t>(weight_table_->size() - 1);
+    zero_distance_ =
+        weight_table_->back() == 0 ? last_weight_ : std::numeric_limits<int32_t>::max();
     for (size_t i = 0; i < options.pool->threads(); ++i) scratch_.emplace_back(size_, products_);
   }
 
   Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
     ViewMask(reinterpret_cast<const uint16_t*>(buffers.inputs[1]));
-    const size_t parts = (size_.tokens + size_.item_tokens - 1) / size_.item_tokens;
+    const size_t parts = (tokens_ + size_.item_tokens - 1) / size_.item_tokens;
     ParallelFor(pool, size_.kv_heads * parts, size_.columns * size_.head_dim,
                 [&](size_t first, size_t last, size_t thread) {
                   for (size_t i = first; i < last; ++i) {
@@ -143,22 +147,14 @@ class AttentionKernel : public Kernel {
     return OkStatus();
   }
 
+  void LimitRows(size_t first, size_t count) override { tokens_ = first + count; }
+
  private:
   struct Item {
     size_t head, token;
     size_t tokens = 0, blocks = 0;
     bool all = false;  // compute hidden columns, too
   };
-
-  // SoftmaxWeight by the distance from the maximum, up to the first 0.
-  void MakeWeightTable(float scale) {
-    for (int64_t below = 0; below <= 65535; ++below) {
-      weight_table_.push_back(static_cast<uint16_t>(SoftmaxWeight(scale, below, true)));
-      if (weight_table_.back() == 0) break;
-    }
-    last_weight_ = static_cast<int32_t>(weight_table_.size() - 1);
-    zero_distance_ = weight_table_.back() == 0 ? last_weight_ : std::numeric_limits<int32_t>::max();
-  }
 
   // First column of a block, and how many it has; `fresh` tells the step's own tokens.
   struct Columns {
@@ -173,7 +169,7 @@ class AttentionKernel : public Kernel {
 
   void ViewMask(const uint16_t* mask) {
     const int32_t open = -mask_offset_;
-    for (size_t t = 0; t < size_.tokens; ++t) {
+    for (size_t t = 0; t < tokens_; ++t) {
       for (size_t b = 0; b < size_.blocks; ++b) {
         const Columns columns = ColumnsOf(b);
         const uint16_t* at = MaskAt(mask, t, columns);
@@ -194,7 +190,7 @@ class AttentionKernel : public Kernel {
   }
 
   void RunItem(Item item, const StepBuffers& buffers, Scratch& scratch) {
-    item.tokens = std::min(size_.item_tokens, size_.tokens - item.token);
+    item.tokens = std::min(size_.item_tokens, tokens_ - item.token);
     PrepareQueries(item, buffers.inputs[0], scratch);
     ChooseBlocks(item, scratch);
     Scores(item, buffers, scratch);
@@ -317,9 +313,10 @@ class AttentionKernel : public Kernel {
   }
 
   uint64_t LookUp(int32_t max, size_t count, uint16_t* values) const {
+    const uint16_t* table = weight_table_->data();
     uint32_t sum = 0;
     for (size_t c = 0; c < count; ++c) {
-      values[c] = weight_table_[static_cast<size_t>(std::min(max - values[c], last_weight_))];
+      values[c] = table[static_cast<size_t>(std::min(max - values[c], last_weight_))];
       sum += values[c];
     }
     return sum;
@@ -364,13 +361,14 @@ class AttentionKernel : public Kernel {
   const KernelTable& table_;
   const IntegerProducts& products_;
   Sizes size_;
+  size_t tokens_;  // to compute, from the first
   OutputSpec score_out_, masked_out_, mixed_out_;
   int32_t q_offset_ = 0, score_offset_ = 0, mask_offset_ = 0;
   double weight_scale_ = 1.0;
   SumFactors sum_ = {1.0, 1.0};
   int32_t hidden_bound_ = 0;  // largest masked score where the mask is 0
   std::vector<double> score_factors_, mixed_factors_, no_correction_;
-  std::vector<uint16_t> weight_table_;
+  std::shared_ptr<const std::vector<uint16_t>> weight_table_;
   int32_t last_weight_ = 0;       // index of the last entry
   int32_t zero_distance_ = 0;     // from here on weights are 0
   std::vector<View> views_;       // [tokens][blocks]

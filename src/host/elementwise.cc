@@ -12,6 +12,13 @@ namespace {
 
 constexpr size_t kTile = 512;  // values on the stack at a time
 
+// The elements to compute, in tiles.
+struct ElementRange {
+  size_t begin, end;
+  size_t Tiles() const { return (end - begin + kTile - 1) / kTile; }
+  size_t At(size_t tile) const { return std::min(end, begin + tile * kTile); }
+};
+
 // The output as rows over which b is one contiguous run or one value.
 struct BroadcastRows {
   BroadcastRows(const Shape& a, const Shape& b) {
@@ -52,7 +59,8 @@ class BinaryKernel : public Kernel {
         a_(graph.tensor(op.inputs[0])),
         b_(graph.tensor(op.inputs[1])),
         out_(graph.tensor(op.outputs[0])),
-        rows_(a_.shape, b_.shape) {
+        rows_(a_.shape, b_.shape),
+        last_(rows_.width) {
     const float out_scale = graph.tensor(op.outputs[0]).encoding.scale;
     if (a_.dtype != DType::kF32) {
       const SumFactors sum = MakeSumFactors(a_.encoding.scale, b_.encoding.scale, out_scale,
@@ -65,13 +73,13 @@ class BinaryKernel : public Kernel {
 
   Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
     // Items are tiles of rows, so that one long row is split as well.
-    const size_t tiles = (rows_.width + kTile - 1) / kTile;
-    ParallelFor(pool, rows_.starts.size() * tiles, std::min(kTile, rows_.width) * 2,
+    const size_t tiles = (last_ - first_ + kTile - 1) / kTile;
+    ParallelFor(pool, rows_.starts.size() * tiles, std::min(kTile, last_ - first_) * 2,
                 [&](size_t first, size_t last, size_t) {
                   for (size_t item = first; item < last; ++item) {
                     const size_t row = item / tiles;
-                    const size_t column = item % tiles * kTile;
-                    const size_t n = std::min(kTile, rows_.width - column);
+                    const size_t column = first_ + item % tiles * kTile;
+                    const size_t n = std::min(kTile, last_ - column);
                     const size_t at = row * rows_.width + column;
                     const size_t b_at = rows_.starts[row] + (rows_.repeats ? 0 : column);
                     if (a_.dtype == DType::kF32) {
@@ -82,6 +90,12 @@ class BinaryKernel : public Kernel {
                   }
                 });
     return OkStatus();
+  }
+
+  void LimitRows(size_t first, size_t count) override {
+    if (rows_.starts.size() != 1 || rows_.repeats) return;  // b is broadcast
+    first_ = first * a_.shape.back();
+    last_ = first_ + count * a_.shape.back();
   }
 
  private:
@@ -118,6 +132,7 @@ class BinaryKernel : public Kernel {
   const Tensor& b_;
   OutputSpec out_;
   BroadcastRows rows_;
+  size_t first_ = 0, last_;  // of each row, what to compute
   double a_factor_ = 0.0, b_factor_ = 0.0, product_factor_ = 0.0;
 };
 
@@ -127,7 +142,7 @@ class ActivationKernel : public Kernel {
   ActivationKernel(const Graph& graph, const Op& op, const KernelOptions& options)
       : vectors_(*options.table->vectors),
         in_(graph.tensor(op.inputs[0])),
-        count_(NumElements(in_.shape)),
+        range_{0, NumElements(in_.shape)},
         function_(op.type == OpType::kSilu ? vectors_.silu : vectors_.gelu_tanh),
         out_scale_(graph.tensor(op.outputs[0]).encoding.scale),
         out_(graph.tensor(op.outputs[0])) {
@@ -136,9 +151,9 @@ class ActivationKernel : public Kernel {
 
   Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
     const size_t cost = table_.empty() ? kTile * 8 : kTile;
-    ParallelFor(pool, (count_ + kTile - 1) / kTile, cost, [&](size_t first, size_t last, size_t) {
-      for (size_t at = first * kTile; at < std::min(count_, last * kTile); at += kTile) {
-        const size_t n = std::min(kTile, count_ - at);
+    ParallelFor(pool, range_.Tiles(), cost, [&](size_t first, size_t last, size_t) {
+      for (size_t at = range_.At(first); at < range_.At(last); at += kTile) {
+        const size_t n = std::min(kTile, range_.end - at);
         const std::byte* in = buffers.inputs[0] + at * DTypeSize(in_.dtype);
         std::byte* out = buffers.output + at * DTypeSize(out_.dtype);
         if (table_.empty()) {
@@ -149,6 +164,11 @@ class ActivationKernel : public Kernel {
       }
     });
     return OkStatus();
+  }
+
+  void LimitRows(size_t first, size_t count) override {
+    range_.begin = first * in_.shape.back();
+    range_.end = range_.begin + count * in_.shape.back();
   }
 
  private:
@@ -179,7 +199,7 @@ class ActivationKernel : public Kernel {
 
   const VectorOps& vectors_;
   const Tensor& in_;
-  size_t count_;
+  ElementRange range_;
   void (*function_)(double* a, double in_scale, double out_scale, size_t n);
   double out_scale_;
   OutputSpec out_;
@@ -191,29 +211,33 @@ class ConvertKernel : public Kernel {
   ConvertKernel(const Graph& graph, const Op& op, const KernelOptions& options)
       : vectors_(*options.table->vectors),
         in_(graph.tensor(op.inputs[0])),
-        count_(NumElements(in_.shape)),
+        range_{0, NumElements(in_.shape)},
         factor_(RatioFactor(in_.encoding.scale, graph.tensor(op.outputs[0]).encoding.scale)),
         out_(graph.tensor(op.outputs[0])) {}
 
   Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
-    ParallelFor(
-        pool, (count_ + kTile - 1) / kTile, kTile * 2, [&](size_t first, size_t last, size_t) {
-          double values[kTile];
-          for (size_t at = first * kTile; at < std::min(count_, last * kTile); at += kTile) {
-            const size_t n = std::min(kTile, count_ - at);
-            vectors_.load(buffers.inputs[0] + at * DTypeSize(in_.dtype), in_.dtype, n,
-                          in_.encoding.offset, values);
-            vectors_.scale(values, factor_, n);
-            vectors_.store(values, n, out_, buffers.output + at * DTypeSize(out_.dtype));
-          }
-        });
+    ParallelFor(pool, range_.Tiles(), kTile * 2, [&](size_t first, size_t last, size_t) {
+      double values[kTile];
+      for (size_t at = range_.At(first); at < range_.At(last); at += kTile) {
+        const size_t n = std::min(kTile, range_.end - at);
+        vectors_.load(buffers.inputs[0] + at * DTypeSize(in_.dtype), in_.dtype, n,
+                      in_.encoding.offset, values);
+        vectors_.scale(values, factor_, n);
+        vectors_.store(values, n, out_, buffers.output + at * DTypeSize(out_.dtype));
+      }
+    });
     return OkStatus();
+  }
+
+  void LimitRows(size_t first, size_t count) override {
+    range_.begin = first * in_.shape.back();
+    range_.end = range_.begin + count * in_.shape.back();
   }
 
  private:
   const VectorOps& vectors_;
   const Tensor& in_;
-  size_t count_;
+  ElementRange range_;
   double factor_;
   OutputSpec out_;
 };

@@ -16,13 +16,6 @@
 namespace spillway::host {
 namespace {
 
-// Zeroed: a run that limits a row leaves the others as they were.
-AlignedBuffer ZeroedBuffer(size_t bytes) {
-  AlignedBuffer buffer(std::max<size_t>(bytes, 1));
-  std::memset(buffer.data(), 0, buffer.size());
-  return buffer;
-}
-
 class PlannedExecutor : public Executor {
  public:
   PlannedExecutor(std::shared_ptr<const Graph> graph, ThreadPool* pool, ExecutorOptions options)
@@ -82,19 +75,14 @@ class PlannedExecutor : public Executor {
     return OkStatus();
   }
 
+  void LimitRows(uint32_t of, uint32_t rows) override {
+    limited_ = {of, rows};
+    ApplyLimits();
+  }
+
   void LimitOutputRow(size_t index, int row) override {
     row_limits_[index] = row;
-    if (single_ != nullptr) single_->LimitOutputRow(index, row);
-    // The logits are a Reshape of what the head's Linear makes.
-    TensorId id = graph_->outputs()[index];
-    for (const Op& op : graph_->ops()) {
-      if (op.type == OpType::kReshape && op.outputs[0] == id) id = op.inputs[0];
-    }
-    for (PreparedStep& step : prepared_) {
-      if (step.op->type != OpType::kLinear || step.op->outputs[0] != id) continue;
-      const int rows = static_cast<int>(graph_->tensor(id).shape[2]);
-      step.kernel->LimitRow(std::min(row, rows - 1));
-    }
+    ApplyLimits();
   }
 
   size_t arena_bytes() const override { return plan_.arena_bytes; }
@@ -123,11 +111,42 @@ class PlannedExecutor : public Executor {
       ExecutorOptions options = options_;
       options.single_operations = true;
       SPILLWAY_ASSIGN_OR_RETURN(single_, Create(graph_, pool_, options));
-      for (size_t i = 0; i < row_limits_.size(); ++i) single_->LimitOutputRow(i, row_limits_[i]);
     }
+    if (limited_.of > 0) single_->LimitRows(limited_.of, limited_.rows);
+    for (size_t i = 0; i < row_limits_.size(); ++i) single_->LimitOutputRow(i, row_limits_[i]);
     for (size_t i = 0; i < input_data_.size(); ++i) single_->BindInput(i, input_data_[i]);
     for (size_t i = 0; i < output_data_.size(); ++i) single_->BindOutput(i, output_data_[i]);
     return single_->Run(observer);
+  }
+
+  // R of a step that makes rows [1, 1, R, W]; of attention the tokens. 0: neither.
+  uint32_t RowsOf(const Step& step) const {
+    if (step.attention) return graph_->tensor(step.attention->mask).shape[2];
+    const Shape& shape = graph_->tensor(step.output).shape;
+    return shape.size() == 4 && shape[0] * shape[1] == 1 ? shape[2] : 0;
+  }
+
+  void ApplyLimits() {
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      const uint32_t rows = RowsOf(steps_[i]);
+      if (prepared_[i].kernel == nullptr || rows == 0) continue;
+      prepared_[i].kernel->LimitRows(0, rows == limited_.of ? std::min(limited_.rows, rows) : rows);
+    }
+    for (size_t index = 0; index < row_limits_.size(); ++index) {
+      if (row_limits_[index] >= 0) LimitLinear(graph_->outputs()[index], row_limits_[index]);
+    }
+  }
+
+  void LimitLinear(TensorId id, int row) {
+    // The logits are a Reshape of what the head's Linear makes.
+    for (const Op& op : graph_->ops()) {
+      if (op.type == OpType::kReshape && op.outputs[0] == id) id = op.inputs[0];
+    }
+    for (PreparedStep& step : prepared_) {
+      if (step.op->type != OpType::kLinear || step.op->outputs[0] != id) continue;
+      const int rows = static_cast<int>(graph_->tensor(id).shape[2]);
+      step.kernel->LimitRows(static_cast<size_t>(std::min(row, rows - 1)), 1);
+    }
   }
 
   Status CheckOutputsDiffer() const {
@@ -142,14 +161,18 @@ class PlannedExecutor : public Executor {
   }
 
   void AllocateBuffers() {
-    arena_ = ZeroedBuffer(plan_.arena_bytes);
+    arena_ = AlignedBuffer::Zeroed(std::max<size_t>(plan_.arena_bytes, 1));
     row_limits_.assign(graph_->outputs().size(), -1);
+    // Zeroed: a run that limits rows leaves the others as they were.
+    const auto buffer_of = [&](TensorId id) {
+      return AlignedBuffer::Zeroed(std::max<size_t>(graph_->tensor(id).Bytes(), 1));
+    };
     for (const TensorId id : graph_->inputs()) {
-      owned_.push_back(ZeroedBuffer(graph_->tensor(id).Bytes()));
+      owned_.push_back(buffer_of(id));
       input_data_.push_back(owned_.back().data());
     }
     for (const TensorId id : graph_->outputs()) {
-      owned_.push_back(ZeroedBuffer(graph_->tensor(id).Bytes()));
+      owned_.push_back(buffer_of(id));
       output_data_.push_back(owned_.back().data());
     }
   }
@@ -194,6 +217,9 @@ class PlannedExecutor : public Executor {
   std::vector<AlignedBuffer> owned_;  // inputs, then outputs
   std::vector<std::byte*> input_data_, output_data_;
   std::vector<PreparedStep> prepared_;
+  struct {
+    uint32_t of = 0, rows = 0;
+  } limited_;                         // of LimitRows()
   std::vector<int> row_limits_;       // of LimitOutputRow(), by output
   std::unique_ptr<Executor> single_;  // made when an observer asks for it
   bool stale_ = false;                // a Bind since the pointers were resolved

@@ -56,6 +56,10 @@ class Executor {
   // one by one, with the same results (and memory for it is allocated once).
   virtual Status Run(const TensorObserver& observer = nullptr) = 0;
 
+  // For the next runs, of all tensors [1, 1, of, W] only the first `rows` rows are needed
+  // (the tokens of a step that are no padding); the others may hold anything.
+  virtual void LimitRows(uint32_t of, uint32_t rows) = 0;
+
   // For the next runs, computes only row `row` of the Linear that produces
   // outputs()[index], possibly through a Reshape (the others keep old values): a prompt needs
   // logits for its last token only. A negative row computes all again. No effect when that output

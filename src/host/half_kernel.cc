@@ -68,10 +68,10 @@ class HalfKernel : public Kernel {
     }
     if (!half_output_) return inner_->Run({pointers_, buffers.output}, pool);
     SPILLWAY_RETURN_IF_ERROR(inner_->Run({pointers_, output_.data()}, pool));
-    // With a limited row the others keep what they had.
+    // With limited rows the others keep what they had.
     const size_t width = elements_ / rows_;
-    const size_t first = only_row_ < 0 ? 0 : static_cast<size_t>(only_row_) * width;
-    const size_t count = only_row_ < 0 ? elements_ : width;
+    const size_t first = first_row_ * width;
+    const size_t count = std::min(limit_, rows_) * width;
     const auto* floats = reinterpret_cast<const float*>(output_.data()) + first;
     auto* halves = reinterpret_cast<uint16_t*>(buffers.output) + first;
     ParallelFor(pool, count, 4, [&](size_t begin, size_t end, size_t) {
@@ -80,9 +80,10 @@ class HalfKernel : public Kernel {
     return OkStatus();
   }
 
-  void LimitRow(int row) override {
-    only_row_ = row;
-    inner_->LimitRow(row);
+  void LimitRows(size_t first, size_t count) override {
+    first_row_ = first;
+    limit_ = count;
+    inner_->LimitRows(first, count);
   }
 
  private:
@@ -121,7 +122,7 @@ class HalfKernel : public Kernel {
   AlignedBuffer output_;
   bool half_output_ = false;
   size_t rows_ = 0, elements_ = 0;
-  int only_row_ = -1;
+  size_t first_row_ = 0, limit_ = SIZE_MAX;  // of LimitRows()
   std::unique_ptr<Kernel> inner_;
 };
 

@@ -28,8 +28,10 @@ class Kernel {
   virtual ~Kernel() = default;
   // Does not allocate. Fails only when an index input is out of range.
   virtual Status Run(const StepBuffers& buffers, ThreadPool& pool) = 0;
-  // Linear only: computes just this row from now on; negative: every row.
-  virtual void LimitRow(int /*row*/) {}
+  // For kernels that make rows [1, 1, R, W], and attention, whose rows are tokens: from now
+  // on only rows [first, first + count) are needed. Linear leaves the others as they are;
+  // other kernels may compute more.
+  virtual void LimitRows(size_t /*first*/, size_t /*count*/) {}
 };
 
 // kUnsupported, with the operation and its types, when the host has no kernel;

@@ -41,7 +41,10 @@ class FloatLinear : public Kernel {
     return OkStatus();
   }
 
-  void LimitRow(int row) override { only_row_ = row; }
+  void LimitRows(size_t first, size_t count) override {
+    first_row_ = first;
+    rows_ = count;
+  }
 
  private:
   // The weights are f32 in memory already.
@@ -80,22 +83,20 @@ class FloatLinear : public Kernel {
   void RunTile(size_t n, const StepBuffers& buffers, size_t thread) {
     const size_t count = std::min(tile_, n_ - n);
     const float* weights = Weights(n, count, thread);
-    const size_t begin = only_row_ < 0 ? 0 : static_cast<size_t>(only_row_);
-    const size_t rows = only_row_ < 0 ? rows_ : 1;
-    const float* x = reinterpret_cast<const float*>(buffers.inputs[0]) + begin * k_;
-    float* out = reinterpret_cast<float*>(buffers.output) + begin * n_ + n;
-    vectors_.product_rows_f32(x, rows, k_, weights, count, out, n_);
+    const float* x = reinterpret_cast<const float*>(buffers.inputs[0]) + first_row_ * k_;
+    float* out = reinterpret_cast<float*>(buffers.output) + first_row_ * n_ + n;
+    vectors_.product_rows_f32(x, rows_, k_, weights, count, out, n_);
     if (!has_bias_) return;
     const float* bias = reinterpret_cast<const float*>(buffers.inputs[2]) + n;
-    for (size_t r = 0; r < rows; ++r) vectors_.add_f32(out + r * n_, bias, count, out + r * n_);
+    for (size_t r = 0; r < rows_; ++r) vectors_.add_f32(out + r * n_, bias, count, out + r * n_);
   }
 
   const VectorOps& vectors_;
   const Tensor& weight_;
   bool has_bias_;
-  size_t rows_, k_, n_, tile_;
+  size_t first_row_ = 0, rows_;  // to compute
+  size_t k_, n_, tile_;
   AlignedBuffer scratch_;  // [threads][tile][k] f32
-  int only_row_ = -1;
 };
 
 }  // namespace

@@ -27,22 +27,21 @@ class IntegerLinear : public Kernel {
       : table_(*options.table),
         products_(*options.table->products),
         dtype_(graph.tensor(op.inputs[0]).dtype),
-        rows_(graph.tensor(op.outputs[0]).shape[2]),
+        rows_{0, graph.tensor(op.outputs[0]).shape[2]},
         k_(graph.tensor(op.inputs[1]).shape[1]),
         n_(graph.tensor(op.inputs[1]).shape[0]),
         row_bytes_(products_.linear_row_bytes(dtype_, k_)),
         out_(graph.tensor(op.outputs[0])),
-        weights_(PackedWeights::Get(graph.tensor(op.inputs[1]), *options.pool)),
-        prepared_(rows_ * row_bytes_),
+        weights_(PackedWeights::Get(graph.tensor(op.inputs[1]), *options.table, *options.pool)),
+        prepared_(rows_.end * row_bytes_),
         scratch_(options.pool->threads() * kProductScratch * sizeof(double)) {
     unit_ = ProductUnit(dtype_, graph.tensor(op.inputs[1]).dtype);
     ComputeFactors(graph, op);
-    ComputeCorrections(graph, op, *options.pool);
+    ComputeCorrections(graph, op);
   }
 
   Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
-    const size_t begin = only_row_ < 0 ? 0 : static_cast<size_t>(only_row_);
-    const size_t end = only_row_ < 0 ? rows_ : begin + 1;
+    const size_t begin = rows_.begin, end = rows_.end;
     ParallelFor(pool, end - begin, k_, [&](size_t first, size_t last, size_t) {
       for (size_t r = begin + first; r < begin + last; ++r) {
         products_.prepare_linear_row(buffers.inputs[0] + r * k_ * DTypeSize(dtype_), dtype_, k_,
@@ -63,7 +62,7 @@ class IntegerLinear : public Kernel {
     return OkStatus();
   }
 
-  void LimitRow(int row) override { only_row_ = row; }
+  void LimitRows(size_t first, size_t count) override { rows_ = {first, first + count}; }
 
  private:
   void ComputeFactors(const Graph& graph, const Op& op) {
@@ -76,26 +75,16 @@ class IntegerLinear : public Kernel {
     }
   }
 
-  void ComputeCorrections(const Graph& graph, const Op& op, ThreadPool& pool) {
-    const size_t blocks = (n_ + 15) / 16;
-    corrections_.resize(blocks * 16);
-    bases_.resize(blocks * 16);
-    // The sum of each channel's weights: the product with a row of ones.
-    const std::vector<uint8_t> ones(k_, 1);
-    AlignedBuffer row(products_.linear_row_bytes(DType::kU8, k_));
-    products_.prepare_linear_row(reinterpret_cast<const std::byte*>(ones.data()), DType::kU8, k_,
-                                 row.data());
-    ParallelFor(pool, blocks, k_, [&](size_t first, size_t last, size_t) {
-      products_.linear(row.data(), row.size(), 1, DType::kU8,
-                       weights_->data() + first * Groups() * 64, Groups(), last - first,
-                       corrections_.data() + first * 16);
-    });
+  void ComputeCorrections(const Graph& graph, const Op& op) {
+    corrections_.resize((n_ + 15) / 16 * 16);
+    bases_.resize(corrections_.size());
     const double offset = graph.tensor(op.inputs[0]).encoding.offset;
     const std::byte* bias =
         op.inputs.size() > 2 ? graph.tensor(op.inputs[2]).data->bytes().data() : nullptr;
     for (size_t n = 0; n < n_; ++n) {
-      bases_[n] = products_.linear_base(dtype_) * corrections_[n];
-      corrections_[n] = ZeroPointCorrection(offset * corrections_[n], unit_);
+      const double sum = weights_->sums()[n];
+      bases_[n] = products_.linear_base(dtype_) * sum;
+      corrections_[n] = ZeroPointCorrection(offset * sum, unit_);
       if (bias != nullptr) {
         corrections_[n] += BiasCorrection(LoadInt(bias, DType::kS32, n), unit_);
       }
@@ -118,7 +107,10 @@ class IntegerLinear : public Kernel {
   const KernelTable& table_;
   const IntegerProducts& products_;
   DType dtype_;
-  size_t rows_, k_, n_, row_bytes_;
+  struct {
+    size_t begin, end;
+  } rows_;
+  size_t k_, n_, row_bytes_;
   OutputSpec out_;
   std::shared_ptr<const PackedWeights> weights_;
   std::vector<double> factors_;      // [n], padded to whole blocks
@@ -127,7 +119,6 @@ class IntegerLinear : public Kernel {
   double unit_ = 1.0;
   AlignedBuffer prepared_;  // [rows][row_bytes]
   AlignedBuffer scratch_;   // [threads][kProductScratch] f64
-  int only_row_ = -1;
 };
 
 }  // namespace

@@ -3,49 +3,68 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
-#include <vector>
+#include <unordered_map>
+#include <utility>
 
+#include "host/int_product.h"
 #include "host/parallel.h"
 
 namespace spillway::host {
 namespace {
 
-// The packed copies that are alive.
-struct Copies {
+// Those that are alive, by their constant.
+struct Known {
   std::mutex mutex;
-  std::vector<std::weak_ptr<const PackedWeights>> list;
+  std::unordered_multimap<const ConstantData*, std::weak_ptr<const PackedWeights>> weights;
 };
 
-Copies& AllCopies() {
-  static Copies* const copies = new Copies;  // never destroyed: graphs may outlive statics
-  return *copies;
+Known& AllKnown() {
+  static Known* const known = new Known;  // never destroyed: graphs may outlive statics
+  return *known;
 }
 
 }  // namespace
 
-std::shared_ptr<const PackedWeights> PackedWeights::Get(const Tensor& weight, ThreadPool& pool) {
+std::shared_ptr<const PackedWeights> PackedWeights::Get(const Tensor& weight,
+                                                        const KernelTable& table,
+                                                        ThreadPool& pool) {
+  Known& known = AllKnown();
+  const std::lock_guard<std::mutex> lock(known.mutex);
+  const auto [first, last] = known.weights.equal_range(weight.data.get());
+  for (auto entry = first; entry != last; ++entry) {
+    const auto packed = entry->second.lock();
+    if (packed != nullptr && packed->encoding_.block_size == weight.encoding.block_size &&
+        packed->encoding_.block_scales == weight.encoding.block_scales) {
+      return packed;
+    }
+  }
+  std::erase_if(known.weights, [](const auto& entry) { return entry.second.expired(); });
   auto packed = std::make_shared<PackedWeights>();
   packed->source_ = weight.data;
-  packed->encoding_ = weight.encoding;
+  packed->encoding_.block_size = weight.encoding.block_size;
+  packed->encoding_.block_scales = weight.encoding.block_scales;
   if (weight.data->layout() == DataLayout::kPackedN16K4 &&
       weight.encoding.kind != Encoding::Kind::kBlock) {
     packed->data_ = reinterpret_cast<const int8_t*>(weight.data->bytes().data());
-    return packed;
+  } else {
+    packed->Pack(weight, pool);
   }
-  Copies& copies = AllCopies();
-  const std::lock_guard<std::mutex> lock(copies.mutex);
-  std::erase_if(copies.list, [](const auto& entry) { return entry.expired(); });
-  for (const auto& entry : copies.list) {
-    const auto known = entry.lock();
-    if (known != nullptr && known->source_ == weight.data &&
-        known->encoding_.block_size == weight.encoding.block_size &&
-        known->encoding_.block_scales == weight.encoding.block_scales) {
-      return known;
-    }
-  }
-  packed->Pack(weight, pool);
-  copies.list.push_back(packed);
+  packed->Sum(weight, table, pool);
+  known.weights.emplace(weight.data.get(), packed);
   return packed;
+}
+
+void PackedWeights::Sum(const Tensor& weight, const KernelTable& table, ThreadPool& pool) {
+  const size_t blocks = (weight.shape[0] + 15) / 16;
+  const size_t k_groups = (weight.shape[1] + 3) / 4;
+  const IntegerProducts& products = *table.products;
+  const size_t row_bytes = products.linear_row_bytes(DType::kU8, k_groups * 4);
+  sums_.resize(blocks * 16);
+  AlignedBuffer scratch(pool.threads() * (k_groups * 4 + row_bytes));
+  ParallelFor(pool, blocks, k_groups * 64, [&](size_t begin, size_t end, size_t thread) {
+    ColumnSums(table, {data_ + begin * k_groups * 64, k_groups, (end - begin) * 16},
+               scratch.data() + thread * (k_groups * 4 + row_bytes), sums_.data() + begin * 16);
+  });
 }
 
 void PackedWeights::Pack(const Tensor& weight, ThreadPool& pool) {

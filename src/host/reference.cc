@@ -113,13 +113,14 @@ class ReferenceKernel : public Kernel {
     return OkStatus();
   }
 
-  void LimitRow(int row) override { only_row_ = row; }
+  void LimitRows(size_t first, size_t count) override {
+    first_row_ = first;
+    end_row_ = first + count;
+  }
 
  private:
   size_t Elements() const { return NumElements(out_tensor_.shape); }
   size_t Columns() const { return out_tensor_.shape.back(); }
-  size_t FirstRow() const { return only_row_ < 0 ? 0 : static_cast<size_t>(only_row_); }
-  size_t EndRow(size_t rows) const { return only_row_ < 0 ? rows : FirstRow() + 1; }
 
   // Row n of the weight in row_, in f32.
   void ReadWeightRow(size_t n) {
@@ -144,7 +145,7 @@ class ReferenceKernel : public Kernel {
     const size_t n_count = Columns();
     for (size_t n = 0; n < n_count; ++n) {
       ReadWeightRow(n);
-      for (size_t r = FirstRow(); r < EndRow(rows); ++r) {
+      for (size_t r = first_row_; r < std::min(rows, end_row_); ++r) {
         double sum = in_.size() > 2 ? in_[2].Float(n) : 0.0;
         for (size_t k = 0; k < k_count; ++k) sum += in_[0].Float(r * k_count + k) * row_[k];
         out.Float(r * n_count + n, sum);
@@ -169,7 +170,7 @@ class ReferenceKernel : public Kernel {
       if (in_.size() > 2) {
         correction += BiasCorrection(LoadInt(in_[2].data, DType::kS32, n), unit);
       }
-      for (size_t r = FirstRow(); r < EndRow(rows); ++r) {
+      for (size_t r = first_row_; r < std::min(rows, end_row_); ++r) {
         double sum = 0.0;
         for (size_t k = 0; k < k_count; ++k) {
           sum += LoadInt(x.data, x.tensor->dtype, r * k_count + k) * static_cast<double>(row_[k]);
@@ -442,8 +443,8 @@ class ReferenceKernel : public Kernel {
   const Op& op_;
   const Tensor& out_tensor_;
   std::vector<View> in_;
-  std::vector<float> row_;  // one row of a weight or of a table
-  int only_row_ = -1;
+  std::vector<float> row_;                     // one row of a weight or of a table
+  size_t first_row_ = 0, end_row_ = SIZE_MAX;  // of LimitRows()
 };
 
 }  // namespace

@@ -50,9 +50,14 @@ class RmsNormKernel : public Kernel {
                     gamma_values_.data());
     }
     ParallelFor(pool, rows_, width_ * 2, [&](size_t first, size_t last, size_t thread) {
-      for (size_t row = first; row < last; ++row) RunRow(row, buffers, thread);
+      for (size_t row = first; row < last; ++row) RunRow(first_row_ + row, buffers, thread);
     });
     return OkStatus();
+  }
+
+  void LimitRows(size_t first, size_t count) override {
+    first_row_ = first;
+    rows_ = count;
   }
 
  private:
@@ -78,7 +83,8 @@ class RmsNormKernel : public Kernel {
   const Tensor& x_;
   const Tensor& gamma_;
   OutputSpec out_;
-  size_t width_, rows_;
+  size_t width_;
+  size_t first_row_ = 0, rows_;  // to compute
   float epsilon_;
   double factor_;
   Scratch values_;

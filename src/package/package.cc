@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <thread>
+
 #include "package/files.h"
 #include "package/json_fields.h"
 
@@ -31,7 +33,7 @@ Result<PackageManifest> ReadManifestFile(const std::string& folder) {
   return PackageManifest::FromJson(text, path);
 }
 
-Status CheckFiles(const std::string& folder, const PackageManifest& manifest, bool verify) {
+Status CheckFiles(const std::string& folder, const PackageManifest& manifest) {
   std::vector<PackageFile> found = manifest.files;
   for (const PackageFile& file : manifest.files) {
     if (FileExists(JoinPath(folder, file.name))) continue;
@@ -45,7 +47,11 @@ Status CheckFiles(const std::string& folder, const PackageManifest& manifest, bo
                                         JoinPath(folder, found[i].name), found[i].bytes,
                                         manifest.files[i].bytes));
   }
-  if (!verify) return OkStatus();
+  return OkStatus();
+}
+
+Status CheckHashes(const std::string& folder, const PackageManifest& manifest) {
+  std::vector<PackageFile> found = manifest.files;
   SPILLWAY_RETURN_IF_ERROR(MeasureFiles(folder, true, found));
   for (size_t i = 0; i < found.size(); ++i) {
     if (found[i].hash == manifest.files[i].hash) continue;
@@ -67,8 +73,14 @@ Result<std::shared_ptr<const Package>> Package::Open(const std::string& path, Op
   Result<PackageManifest> manifest = ReadManifestFile(path);
   if (!manifest.ok()) return WithAdvice(manifest.status());
   SPILLWAY_RETURN_IF_ERROR(WithAdvice(CheckFileList(*manifest, JoinPath(path, kManifestFile))));
-  SPILLWAY_RETURN_IF_ERROR(WithAdvice(CheckFiles(path, *manifest, options.verify)));
+  SPILLWAY_RETURN_IF_ERROR(WithAdvice(CheckFiles(path, *manifest)));
+  // The readers stand damaged files, so hashing need not come first.
+  Status hashes;
+  std::thread hashing;
+  if (options.verify) hashing = std::thread([&] { hashes = CheckHashes(path, *manifest); });
   Result<PackageContents> contents = ReadContents(path, *manifest);
+  if (hashing.joinable()) hashing.join();
+  SPILLWAY_RETURN_IF_ERROR(WithAdvice(hashes));
   if (!contents.ok()) return WithAdvice(contents.status());
   const std::shared_ptr<Package> package(new Package());
   package->path_ = path;

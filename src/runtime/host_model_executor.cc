@@ -9,18 +9,6 @@
 #include "runtime/package_embedding.h"
 
 namespace spillway {
-namespace {
-
-// Zero-filled: columns that no token has written yet are read (and hidden by the
-// mask), so they must hold numbers.
-AlignedBuffer ZeroedBuffer(size_t size) {
-  AlignedBuffer buffer(std::max<size_t>(size, 64));
-  std::memset(buffer.data(), 0, buffer.size());
-  return buffer;
-}
-
-}  // namespace
-
 Result<std::unique_ptr<HostModelExecutor>> HostModelExecutor::Create(
     const std::vector<std::vector<std::shared_ptr<const Graph>>>& shards,
     std::shared_ptr<const EmbeddingTable> embedding, const HostModelOptions& options) {
@@ -70,8 +58,10 @@ void HostModelExecutor::AllocateCache() {
   const size_t bytes =
       size_t{kv.kv_heads} * kv.head_dim * (kv.context_len - 1) * DTypeSize(kv.dtype);
   for (uint32_t layer = 0; layer < kv.layers; ++layer) {
-    k_.push_back(ZeroedBuffer(bytes));
-    v_.push_back(ZeroedBuffer(bytes));
+    // Columns that no token has written yet are read (and hidden by the mask), so they must
+    // hold numbers.
+    k_.push_back(AlignedBuffer::Zeroed(std::max<size_t>(bytes, 64)));
+    v_.push_back(AlignedBuffer::Zeroed(std::max<size_t>(bytes, 64)));
   }
 }
 
@@ -130,6 +120,13 @@ Status HostModelExecutor::Run(StepKind kind, int logits_row) {
                     kind == StepKind::kPrefill ? kPrefillGraphName : kDecodeGraphName));
   }
   if (logits_row != step.logits_row) {
+    // In float, what padding leaves behind could be larger than what a mask takes away.
+    const bool fixed_point = IsFixedPoint(graphs_.io.logits_dtype);
+    for (const std::unique_ptr<host::Executor>& shard : step.shards) {
+      if (!fixed_point) break;
+      shard->LimitRows(step.buffers.ar_len, logits_row < 0 ? step.buffers.ar_len
+                                                           : static_cast<uint32_t>(logits_row) + 1);
+    }
     step.shards.back()->LimitOutputRow(StepGraph::kMainOutput, logits_row);
     step.logits_row = logits_row;
   }

@@ -76,8 +76,8 @@ class ModelExecutor {
   virtual std::byte* k(uint32_t layer) = 0;
   virtual std::byte* v(uint32_t layer) = 0;
 
-  // Runs every shard of the graph. `logits_row` >= 0 promises that only that
-  // row's logits will be read.
+  // Runs every shard of the graph. `logits_row` >= 0 promises that only that row's logits
+  // will be read, and that the rows after it are padding.
   virtual Status Run(StepKind kind, int logits_row) = 0;
 
   // "host, 16a8w, 2 threads", "htp (x86 simulator, plain_0.bin)".
