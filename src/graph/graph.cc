@@ -134,6 +134,47 @@ std::string Graph::ToString() const {
   return text;
 }
 
+uint64_t StoredBytes(const Tensor& tensor, DataLayout layout) {
+  switch (layout) {
+    case DataLayout::kPackedN16K4:
+      return PackedN16K4Size(tensor.shape[0], tensor.shape[1]);
+    case DataLayout::kPackedNibbles:
+      return PackedNibblesSize(tensor.shape[0], tensor.shape[1]);
+    case DataLayout::kRowMajor:
+      break;
+  }
+  return tensor.Bytes();
+}
+
+int32_t MatrixInt(const Tensor& matrix, size_t n, size_t k) {
+  const size_t cols = matrix.shape[1];
+  const std::byte* data = matrix.data->bytes().data();
+  switch (matrix.data->layout()) {
+    case DataLayout::kPackedN16K4:
+      return reinterpret_cast<const int8_t*>(data)[PackedN16K4Index(n, k, cols)];
+    case DataLayout::kPackedNibbles:
+      return PackedNibble(data, n, k, cols);
+    case DataLayout::kRowMajor:
+      break;
+  }
+  return reinterpret_cast<const int8_t*>(data)[n * cols + k];
+}
+
+std::shared_ptr<const ConstantData> PackNibbles(const Tensor& matrix) {
+  const size_t rows = matrix.shape[0], cols = matrix.shape[1];
+  std::vector<std::byte> packed(PackedNibblesSize(rows, cols), std::byte{0x88});
+  for (size_t n = 0; n < rows; ++n) {
+    std::byte* block = packed.data() + n / 16 * ((cols + 7) / 8) * 64 + n % 16 * 4;
+    for (size_t k = 0; k < cols; ++k) {
+      std::byte& pair = block[k / 8 * 64 + k % 4];
+      const int shift = k % 8 < 4 ? 0 : 4;
+      pair &= std::byte{0xf0} >> shift;
+      pair |= static_cast<std::byte>((MatrixInt(matrix, n, k) + 8) << shift);
+    }
+  }
+  return MakeConstantOf(packed, DataLayout::kPackedNibbles);
+}
+
 uint64_t ConstantBytes(const std::vector<std::shared_ptr<const Graph>>& graphs) {
   std::set<const ConstantData*> seen;
   uint64_t bytes = 0;

@@ -35,6 +35,10 @@ enum class DataLayout : uint8_t {
   // zero-padded: the four K-neighbours of one output channel lie together, 16
   // channels next to each other, so a 64-byte vector feeds a dot-product unit.
   kPackedN16K4,
+  // 4-bit weights of Linear, logically [N, K] s8 from -8 to 7: [ceil(N/16)][ceil(K/8)][16][4].
+  // Of a channel's eight K-neighbours, byte i holds the i-th in its low half and the
+  // (4 + i)-th in its high half, each as value + 8; padded with zeros.
+  kPackedNibbles,
 };
 
 // Where element (n, k) of a [rows, cols] matrix is in kPackedN16K4.
@@ -45,6 +49,14 @@ inline size_t PackedN16K4Index(size_t n, size_t k, size_t cols) {
 // Bytes of a [rows, cols] s8 matrix in kPackedN16K4.
 inline size_t PackedN16K4Size(size_t rows, size_t cols) {
   return (rows + 15) / 16 * ((cols + 3) / 4) * 64;
+}
+
+inline size_t PackedNibblesSize(size_t rows, size_t cols) {
+  return (rows + 15) / 16 * ((cols + 7) / 8) * 64;
+}
+inline int32_t PackedNibble(const std::byte* data, size_t n, size_t k, size_t cols) {
+  const std::byte pair = data[(n / 16 * ((cols + 7) / 8) + k / 8) * 64 + n % 16 * 4 + k % 4];
+  return (std::to_integer<int32_t>(pair) >> (k % 8 < 4 ? 0 : 4) & 15) - 8;
 }
 
 // The values of a constant tensor. Immutable, shared between graphs (two
@@ -178,6 +190,13 @@ class Graph {
   std::vector<TensorId> inputs_, outputs_;
   std::unordered_map<std::string, TensorId> by_name_;
 };
+
+// Bytes that the values of a constant take in `layout`. Packed layouts are for s8 matrices.
+uint64_t StoredBytes(const Tensor& tensor, DataLayout layout);
+// Element (n, k) of an s8 matrix in whatever layout its values have.
+int32_t MatrixInt(const Tensor& matrix, size_t n, size_t k);
+// The same values as kPackedNibbles; for s8 matrices with 4 significant bits.
+std::shared_ptr<const ConstantData> PackNibbles(const Tensor& matrix);
 
 // Bytes of the constants of all graphs, each ConstantData once.
 uint64_t ConstantBytes(const std::vector<std::shared_ptr<const Graph>>& graphs);

@@ -22,6 +22,14 @@ struct ProductFinish {
   OutputSpec out;
 };
 
+// Columns of 4-bit weights (kPackedNibbles), K a multiple of 8. A value counts as itself
+// times its multiplier: one for each column and `block_groups` groups of 8 rows.
+struct NibbleColumns {
+  const std::byte* data = nullptr;
+  const uint8_t* multipliers = nullptr;  // [blocks of 16 columns][blocks of K][16]; null: 1
+  size_t k_groups = 0, block_groups = 0, count = 0;
+};
+
 // Exact integer products. Activations are first rewritten to the form that the
 // target multiplies ("prepared"): a prepared value is q - PreparedBase(dtype).
 struct IntegerProducts {
@@ -50,6 +58,10 @@ struct IntegerProducts {
                            const int8_t* weights, size_t k_groups, size_t columns,
                            const ProductFinish& finish, std::byte* out,
                            size_t out_stride) = nullptr;
+  // The same for one row and 4-bit weights. Null where a target has no such function: then
+  // weights are unpacked first (PackedWeights::Unpack).
+  void (*row_by_nibbles)(const std::byte* prepared, DType dtype, const NibbleColumns& columns,
+                         const ProductFinish& finish, std::byte* out) = nullptr;
 };
 
 // 32-bit sums of 255 * 128 products cannot overflow up to here.

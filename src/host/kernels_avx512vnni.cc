@@ -241,12 +241,115 @@ void LinearQuantized(const std::byte* prepared, size_t row_bytes, size_t rows, D
   }
 }
 
+// One row by Blocks blocks of 16 channels of 4-bit weights. A block of K has a multiplier for
+// each channel, so its sums are kept apart until it ends.
+template <size_t Blocks, size_t Planes>
+class NibbleTile {
+ public:
+  NibbleTile(const std::byte* x, const NibbleColumns& columns, size_t block)
+      : x_(x), columns_(columns), block_(block) {}
+
+  Tile<1, Blocks, Planes> Run() {
+    const size_t groups = columns_.k_groups, step = columns_.block_groups;
+    Clear(total_);
+    if (columns_.multipliers == nullptr) {
+      Add(0, groups, total_);
+      return total_;
+    }
+    const size_t k_blocks = (groups + step - 1) / step;
+    for (size_t i = 0; i < k_blocks; ++i) {
+      Clear(part_);
+      Add(i * step, i + 1 < k_blocks ? (i + 1) * step : groups, part_);
+      AddScaled(i, k_blocks);
+    }
+    return total_;
+  }
+
+ private:
+  using Sums = Tile<1, Blocks, Planes>;
+
+  static void Clear(Sums& sums) {
+#pragma GCC unroll 4
+    for (size_t b = 0; b < Blocks; ++b) {
+#pragma GCC unroll 2
+      for (size_t p = 0; p < Planes; ++p) sums.sum[0][b][p] = _mm512_setzero_si512();
+    }
+  }
+
+  void Add(size_t first, size_t last, Sums& sums) const {
+    const __m512i mask = _mm512_set1_epi8(15);
+    const __m512i eight = _mm512_set1_epi8(8);
+    for (size_t g = first; g < last; ++g) {
+      __m512i low[Planes], high[Planes];
+#pragma GCC unroll 2
+      for (size_t p = 0; p < Planes; ++p) {
+        const std::byte* at = x_ + (p * columns_.k_groups + g) * 8;
+        low[p] = Simd::Broadcast32(at);
+        high[p] = Simd::Broadcast32(at + 4);
+      }
+#pragma GCC unroll 4
+      for (size_t b = 0; b < Blocks; ++b) {
+        const std::byte* at = columns_.data + ((block_ + b) * columns_.k_groups + g) * 64;
+        _mm_prefetch(reinterpret_cast<const char*>(at) + 2048, _MM_HINT_T0);
+        const __m512i pairs = _mm512_loadu_si512(at);
+        const __m512i a = _mm512_sub_epi8(_mm512_and_si512(pairs, mask), eight);
+        const __m512i c =
+            _mm512_sub_epi8(_mm512_and_si512(_mm512_srli_epi16(pairs, 4), mask), eight);
+#pragma GCC unroll 2
+        for (size_t p = 0; p < Planes; ++p) {
+          sums.sum[0][b][p] = _mm512_dpbusd_epi32(sums.sum[0][b][p], low[p], a);
+          sums.sum[0][b][p] = _mm512_dpbusd_epi32(sums.sum[0][b][p], high[p], c);
+        }
+      }
+    }
+  }
+
+  void AddScaled(size_t k_block, size_t k_blocks) {
+#pragma GCC unroll 4
+    for (size_t b = 0; b < Blocks; ++b) {
+      const uint8_t* at = columns_.multipliers + ((block_ + b) * k_blocks + k_block) * 16;
+      const __m512i by = Simd::WidenU8(at);
+#pragma GCC unroll 2
+      for (size_t p = 0; p < Planes; ++p) {
+        total_.sum[0][b][p] =
+            _mm512_add_epi32(total_.sum[0][b][p], _mm512_mullo_epi32(part_.sum[0][b][p], by));
+      }
+    }
+  }
+
+  const std::byte* x_;
+  const NibbleColumns& columns_;
+  size_t block_;
+  Sums total_, part_;
+};
+
+template <size_t Planes>
+void RowByNibbles(const std::byte* x, const NibbleColumns& columns, const Finisher& sink) {
+  const size_t blocks = (columns.count + 15) / 16;
+  size_t b = 0;
+  for (; b + 4 <= blocks; b += 4) {
+    sink.Take(NibbleTile<4, Planes>(x, columns, b).Run(), 0, b * 16);
+  }
+  for (; b < blocks; ++b) sink.Take(NibbleTile<1, Planes>(x, columns, b).Run(), 0, b * 16);
+}
+
+void NibbleRow(const std::byte* prepared, DType dtype, const NibbleColumns& columns,
+               const ProductFinish& finish, std::byte* out) {
+  const Finisher sink(finish, columns.count, out, 0);
+  if (IsWide(dtype)) {
+    RowByNibbles<2>(prepared, columns, sink);
+  } else {
+    RowByNibbles<1>(prepared, columns, sink);
+  }
+}
+
 }  // namespace avx512vnni
 
 const IntegerProducts& Avx512VnniProducts() {
   static constexpr IntegerProducts kProducts = {
       avx512vnni::LinearRowBytes, avx512vnni::LinearBase,    avx512vnni::PrepareLinearRow,
-      avx512vnni::Linear,         avx512vnni::pairs::MatMul, avx512vnni::LinearQuantized};
+      avx512vnni::Linear,         avx512vnni::pairs::MatMul, avx512vnni::LinearQuantized,
+      avx512vnni::NibbleRow};
   return kProducts;
 }
 

@@ -62,16 +62,13 @@ class FloatLinear : public Kernel {
   }
 
   void Dequantize(size_t n, float* out) const {
-    const auto* q = reinterpret_cast<const int8_t*>(weight_.data->bytes().data());
-    const bool packed = weight_.data->layout() == DataLayout::kPackedN16K4;
     const Encoding& encoding = weight_.encoding;
     const float scale = ChannelScale(encoding, n);
     const size_t block = encoding.kind == Encoding::Kind::kBlock ? encoding.block_size : k_;
     for (size_t k = 0; k < k_; ++k) {
       const int32_t multiplier =
           block == k_ ? BlockScale(n, 1, 0) : BlockScale(n, (k_ + block - 1) / block, k / block);
-      out[k] = scale *
-               static_cast<float>(q[packed ? PackedN16K4Index(n, k, k_) : n * k_ + k] * multiplier);
+      out[k] = scale * static_cast<float>(MatrixInt(weight_, n, k) * multiplier);
     }
   }
 

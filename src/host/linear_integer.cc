@@ -34,7 +34,9 @@ class IntegerLinear : public Kernel {
         out_(graph.tensor(op.outputs[0])),
         weights_(PackedWeights::Get(graph.tensor(op.inputs[1]), *options.table, *options.pool)),
         prepared_(rows_.end * row_bytes_),
-        scratch_(options.pool->threads() * kProductScratch * sizeof(double)) {
+        scratch_(options.pool->threads() * kProductScratch * sizeof(double)),
+        unpacked_bytes_(weights_->is_nibbles() ? kTileChannels * k_ : 0),
+        unpacked_(options.pool->threads() * unpacked_bytes_) {
     unit_ = ProductUnit(dtype_, graph.tensor(op.inputs[1]).dtype);
     ComputeFactors(graph, op);
     ComputeCorrections(graph, op);
@@ -93,13 +95,26 @@ class IntegerLinear : public Kernel {
 
   void RunTile(size_t tile, size_t row, size_t rows, std::byte* output, size_t thread) {
     const size_t n = tile * kTileChannels;
+    const size_t count = std::min(kTileChannels, n_ - n);
     const size_t size = DTypeSize(out_.dtype);
-    QuantizedProduct(
-        table_, {prepared_.data() + row * row_bytes_, row_bytes_, rows, dtype_},
-        {weights_->data() + n / 16 * Groups() * 64, Groups(), std::min(kTileChannels, n_ - n)},
-        {&bases_[n], &corrections_[n], &factors_[n], unit_, out_},
-        reinterpret_cast<double*>(scratch_.data()) + thread * kProductScratch,
-        output + (row * n_ + n) * size, n_ * size);
+    const std::byte* x = prepared_.data() + row * row_bytes_;
+    const ProductFinish finish = {&bases_[n], &corrections_[n], &factors_[n], unit_, out_};
+    std::byte* out = output + (row * n_ + n) * size;
+    const int8_t* weights = nullptr;
+    if (!weights_->is_nibbles()) {
+      weights = weights_->data() + n / 16 * Groups() * 64;
+    } else if (rows == 1 && products_.row_by_nibbles != nullptr &&
+               (dtype_ == DType::kU8 || dtype_ == DType::kU16)) {
+      products_.row_by_nibbles(x, dtype_, weights_->Nibbles(n, count), finish, out);
+      return;
+    } else {
+      auto* unpacked = reinterpret_cast<int8_t*>(unpacked_.data() + thread * unpacked_bytes_);
+      weights_->Unpack(n, count, unpacked);
+      weights = unpacked;
+    }
+    QuantizedProduct(table_, {x, row_bytes_, rows, dtype_}, {weights, Groups(), count}, finish,
+                     reinterpret_cast<double*>(scratch_.data()) + thread * kProductScratch, out,
+                     n_ * size);
   }
 
   size_t Groups() const { return (k_ + 3) / 4; }
@@ -119,6 +134,8 @@ class IntegerLinear : public Kernel {
   double unit_ = 1.0;
   AlignedBuffer prepared_;  // [rows][row_bytes]
   AlignedBuffer scratch_;   // [threads][kProductScratch] f64
+  size_t unpacked_bytes_;
+  AlignedBuffer unpacked_;  // [threads][unpacked_bytes_]: a tile of 4-bit weights as s8
 };
 
 }  // namespace

@@ -45,9 +45,7 @@ struct Output {
 // The integer of a weight that its channel's scale multiplies.
 int32_t WeightInt(const Tensor& weight, size_t n, size_t k) {
   const size_t cols = weight.shape[1];
-  const size_t at = weight.data->layout() == DataLayout::kPackedN16K4 ? PackedN16K4Index(n, k, cols)
-                                                                      : n * cols + k;
-  const int32_t q = reinterpret_cast<const int8_t*>(weight.data->bytes().data())[at];
+  const int32_t q = MatrixInt(weight, n, k);
   if (weight.encoding.kind != Encoding::Kind::kBlock) return q;
   const size_t size = weight.encoding.block_size;
   return q * weight.encoding.block_scales[n * ((cols + size - 1) / size) + k / size];

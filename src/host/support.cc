@@ -47,12 +47,11 @@ Status BadTensor(const Op& op, const Tensor& tensor, std::string_view problem) {
 Status CheckConstant(const Op& op, const Tensor& tensor, bool by_rows) {
   const size_t found = tensor.data->bytes().size();
   if (found == 0 && by_rows && IsF32(tensor) && tensor.shape.size() == 2) return OkStatus();
-  const bool packed = tensor.data->layout() == DataLayout::kPackedN16K4;
-  if (packed && (op.type != OpType::kLinear || tensor.shape.size() != 2)) {
+  const DataLayout layout = tensor.data->layout();
+  if (layout != DataLayout::kRowMajor && (op.type != OpType::kLinear || tensor.shape.size() != 2)) {
     return BadTensor(op, tensor, "packed data; only the weight of a Linear may be packed");
   }
-  const size_t expected =
-      packed ? PackedN16K4Size(tensor.shape[0], tensor.shape[1]) : tensor.Bytes();
+  const size_t expected = StoredBytes(tensor, layout);
   if (found == expected) return OkStatus();
   return BadTensor(op, tensor, fmt::format("{} bytes of data; expected {}", found, expected));
 }
@@ -96,6 +95,7 @@ Status CheckWeight(const Graph& graph, const Op& op) {
                   [](uint8_t s) { return s < 1 || s > 16; })) {
     return BadTensor(op, weight, "a block scale outside 1..16");
   }
+  if (weight.data->layout() == DataLayout::kPackedNibbles) return OkStatus();
   const auto* values = reinterpret_cast<const int8_t*>(weight.data->bytes().data());
   if (std::any_of(values, values + weight.data->bytes().size(),
                   [](int8_t q) { return q < -8 || q > 7; })) {

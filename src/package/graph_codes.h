@@ -30,9 +30,10 @@ inline constexpr std::array<std::pair<fb::EncodingKind, Encoding::Kind>, 4> kEnc
     {fb::EncodingKind_Block, Encoding::Kind::kBlock},
 }};
 
-inline constexpr std::array<std::pair<fb::Layout, DataLayout>, 2> kLayoutCodes = {{
+inline constexpr std::array<std::pair<fb::Layout, DataLayout>, 3> kLayoutCodes = {{
     {fb::Layout_RowMajor, DataLayout::kRowMajor},
     {fb::Layout_PackedN16K4, DataLayout::kPackedN16K4},
+    {fb::Layout_PackedNibbles, DataLayout::kPackedNibbles},
 }};
 
 inline constexpr std::array<std::pair<fb::OpCode, OpType>, 15> kOpCodes = {{

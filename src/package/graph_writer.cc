@@ -84,7 +84,10 @@ Result<uint32_t> Writer::AddBlob(const ConstantData& data) {
 
 Result<uint32_t> Writer::AddConstant(const Tensor& tensor) {
   SPILLWAY_RETURN_IF_ERROR(CheckStoredTensor(tensor));
-  SPILLWAY_ASSIGN_OR_RETURN(const uint32_t blob, AddBlob(*tensor.data));
+  const bool is_4_bit =
+      tensor.encoding.bits == 4 && tensor.data->layout() == DataLayout::kPackedN16K4;
+  const std::shared_ptr<const ConstantData> data = is_4_bit ? PackNibbles(tensor) : tensor.data;
+  SPILLWAY_ASSIGN_OR_RETURN(const uint32_t blob, AddBlob(*data));
   const auto known = constant_of_.find(tensor.name);
   if (known != constant_of_.end()) {
     const Stored& first = known->second;

@@ -145,15 +145,18 @@ Status CheckData(const Tensor& tensor) {
   if (tensor.data == nullptr) {
     return InvalidArgumentError("no values; expected a constant with values");
   }
-  uint64_t expected = tensor.Bytes();
-  if (tensor.data->layout() == DataLayout::kPackedN16K4) {
-    if (tensor.dtype != DType::kS8 || tensor.shape.size() != 2) {
-      return InvalidArgumentError(fmt::format("packed layout of {} {}; expected an s8 matrix",
-                                              DTypeName(tensor.dtype),
-                                              ShapeToString(tensor.shape)));
-    }
-    expected = PackedN16K4Size(tensor.shape[0], tensor.shape[1]);
+  const DataLayout layout = tensor.data->layout();
+  const bool is_s8_matrix = tensor.dtype == DType::kS8 && tensor.shape.size() == 2;
+  if (layout != DataLayout::kRowMajor && !is_s8_matrix) {
+    return InvalidArgumentError(fmt::format("packed layout of {} {}; expected an s8 matrix",
+                                            DTypeName(tensor.dtype), ShapeToString(tensor.shape)));
   }
+  if (layout == DataLayout::kPackedNibbles && tensor.encoding.bits != 4) {
+    return InvalidArgumentError(
+        fmt::format("values of half a byte with an encoding of {} bits; expected 4",
+                    static_cast<int>(tensor.encoding.bits)));
+  }
+  const uint64_t expected = StoredBytes(tensor, layout);
   const size_t found = tensor.data->bytes().size();
   if (found == 0) {
     return InvalidArgumentError(

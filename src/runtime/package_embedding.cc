@@ -24,14 +24,13 @@ Status CheckTable(const Tensor& table) {
         table.name, DTypeName(table.dtype), ShapeToString(table.shape), table.encoding.ToString()));
   }
   if (is_f32) return OkStatus();
-  const size_t rows = table.shape[0], cols = table.shape[1];
+  const size_t rows = table.shape[0];
   if (is_f16) {
     if (table.data->bytes().size() >= table.Bytes()) return OkStatus();
     return CorruptDataError(fmt::format("embedding table \"{}\" has {} bytes; expected {}",
                                         table.name, table.data->bytes().size(), table.Bytes()));
   }
-  const size_t need =
-      table.data->layout() == DataLayout::kPackedN16K4 ? PackedN16K4Size(rows, cols) : rows * cols;
+  const size_t need = StoredBytes(table, table.data->layout());
   if (table.data->bytes().size() < need || table.encoding.channel_scales.size() != rows) {
     return CorruptDataError(fmt::format(
         "embedding table \"{}\" has {} bytes and {} scales; expected {} and {}", table.name,
@@ -82,16 +81,9 @@ void PackageEmbedding::ForRow(uint32_t token, const Write& write) const {
     for (size_t c = 0; c < cols; ++c) write(c, HalfToFloat(row[c]));
     return;
   }
-  const int8_t* values = reinterpret_cast<const int8_t*>(data.bytes().data());
   const float scale = table_.encoding.channel_scales[token];
-  if (data.layout() == DataLayout::kPackedN16K4) {
-    for (size_t c = 0; c < cols; ++c) {
-      write(c, static_cast<float>(values[PackedN16K4Index(token, c, cols)]) * scale);
-    }
-  } else {
-    for (size_t c = 0; c < cols; ++c) {
-      write(c, static_cast<float>(values[token * cols + c]) * scale);
-    }
+  for (size_t c = 0; c < cols; ++c) {
+    write(c, static_cast<float>(MatrixInt(table_, token, c)) * scale);
   }
 }
 

@@ -187,18 +187,16 @@ constexpr char kKeyRotation[] = "key_rotation.weight";
 Result<std::vector<float>> ReadMatrix(const Tensor& weight) {
   const size_t rows = weight.shape[0], cols = weight.shape[1];
   const std::span<const std::byte> bytes = weight.data->bytes();
-  const bool packed = weight.data->layout() == DataLayout::kPackedN16K4;
-  const size_t elements = packed ? PackedN16K4Size(rows, cols) : rows * cols;
   const Encoding& encoding = weight.encoding;
   std::vector<float> values(rows * cols);
   if (weight.dtype == DType::kF32 && bytes.empty()) {
     weight.data->ReadRows(0, rows, values.data());
     return values;
   }
-  if (bytes.size() < elements * DTypeSize(weight.dtype)) {
+  const uint64_t expected = StoredBytes(weight, weight.data->layout());
+  if (bytes.size() < expected) {
     return Misfit(fmt::format("tensor \"{}\"", weight.name),
-                  fmt::format("{} bytes long", bytes.size()),
-                  fmt::format("{}", elements * DTypeSize(weight.dtype)));
+                  fmt::format("{} bytes long", bytes.size()), fmt::format("{}", expected));
   }
   const bool block = encoding.kind == Encoding::Kind::kBlock;
   const bool fixed =
@@ -210,14 +208,14 @@ Result<std::vector<float>> ReadMatrix(const Tensor& weight) {
   }
   for (size_t n = 0; n < rows; ++n) {
     for (size_t k = 0; k < cols; ++k) {
-      const size_t at = packed ? PackedN16K4Index(n, k, cols) : n * cols + k;
-      float& value = values[n * cols + k];
+      const size_t at = n * cols + k;
+      float& value = values[at];
       if (weight.dtype == DType::kF32) {
         value = reinterpret_cast<const float*>(bytes.data())[at];
       } else if (weight.dtype == DType::kF16) {
         value = HalfToFloat(reinterpret_cast<const uint16_t*>(bytes.data())[at]);
       } else {
-        value = encoding.channel_scales[n] * reinterpret_cast<const int8_t*>(bytes.data())[at];
+        value = encoding.channel_scales[n] * static_cast<float>(MatrixInt(weight, n, k));
         if (block) value *= encoding.block_scales[(n * cols + k) / encoding.block_size];
       }
     }
@@ -300,7 +298,8 @@ uint64_t WeightBytes(const std::vector<StepGraph>& steps) {
       for (const TensorId id : op.inputs) {
         const Tensor& tensor = step.graph->tensor(id);
         if (tensor.role == TensorRole::kConstant && seen.insert(tensor.data.get()).second) {
-          bytes += tensor.Bytes();
+          const size_t stored = tensor.data->bytes().size();
+          bytes += stored > 0 ? stored : tensor.Bytes();
         }
       }
     }

@@ -318,5 +318,31 @@ TEST(ValidateTest, CopiesKeepTheEncoding) {
   EXPECT_THAT(ErrorOf(concat), HasSubstr("but b is u16 scale 0.25"));
 }
 
+TEST(PackNibblesTest, KeepsEveryValue) {
+  for (const auto& [rows, cols] : {std::pair{1u, 1u}, {16u, 8u}, {17u, 9u}, {40u, 77u}}) {
+    std::vector<int8_t> values(size_t{rows} * cols);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int8_t>(i * 7 % 16) - 8;
+    Graph graph;
+    Encoding encoding = Encoding::PerChannel(4, 0, std::vector<float>(rows, 1.0f));
+    const TensorId id =
+        graph.AddConstant("w", DType::kS8, {rows, cols}, MakeConstantOf(values), encoding);
+    Tensor packed = graph.tensor(id);
+    packed.data = PackNibbles(packed);
+    EXPECT_EQ(packed.data->layout(), DataLayout::kPackedNibbles);
+    EXPECT_EQ(packed.data->bytes().size(), StoredBytes(packed, DataLayout::kPackedNibbles));
+    for (size_t n = 0; n < rows; ++n) {
+      for (size_t k = 0; k < cols; ++k) {
+        ASSERT_EQ(MatrixInt(packed, n, k), values[n * cols + k]) << n << ", " << k;
+      }
+    }
+    // What is not there counts as nothing.
+    const size_t padded = (rows + 15) / 16 * 16;
+    const std::byte last = packed.data->bytes()[packed.data->bytes().size() - 1];
+    if (padded > rows) {
+      EXPECT_EQ(last, std::byte{0x88});
+    }
+  }
+}
+
 }  // namespace
 }  // namespace spillway

@@ -153,6 +153,24 @@ TEST(LinearKernelTest, IntegerOverTypes) {
   }
 }
 
+TEST(LinearKernelTest, FourBitWeightsInHalvesOfBytes) {
+  Random random(31);
+  const auto spec = [](uint32_t block) {
+    return WeightSpec{.bits = 4, .block = block, .layout = DataLayout::kPackedNibbles};
+  };
+  for (const uint32_t k : {1u, 8u, 12u, 64u, 88u, 160u}) {
+    for (const uint32_t block : {0u, 8u, 12u, 16u, 32u, 64u}) {
+      for (const uint32_t n : {1u, 16u, 50u, 100u}) {
+        const uint32_t rows = random.Pick<uint32_t>({1, 1, 2, 5, 50});
+        const DType type = random.Pick<DType>({DType::kU16, DType::kU8, DType::kS16});
+        SCOPED_TRACE(testing::Message()
+                     << rows << " x " << k << " x " << n << ", blocks of " << block);
+        CheckIntegerLinear(random, {rows, k, n}, type, DType::kU16, spec(block), n == 16);
+      }
+    }
+  }
+}
+
 TEST(LinearKernelTest, LongestSumsDoNotOverflow) {
   // Every product at its largest size, same sign.
   for (const uint32_t k : {16384u, 65536u, 65540u}) {

@@ -131,7 +131,7 @@ inline TensorId AddWeight(Graph& graph, Random& random, std::string name, uint32
     }
   }
   std::vector<int8_t> stored = row_major;
-  if (spec.layout == DataLayout::kPackedN16K4) {
+  if (spec.layout != DataLayout::kRowMajor) {
     stored.assign(PackedN16K4Size(n, k), 0);
     for (uint32_t row = 0; row < n; ++row) {
       for (uint32_t col = 0; col < k; ++col) {
@@ -139,8 +139,14 @@ inline TensorId AddWeight(Graph& graph, Random& random, std::string name, uint32
       }
     }
   }
-  return graph.AddConstant(std::move(name), DType::kS8, {n, k}, MakeConstantOf(stored, spec.layout),
-                           std::move(encoding));
+  const DataLayout stored_as =
+      spec.layout == DataLayout::kRowMajor ? DataLayout::kRowMajor : DataLayout::kPackedN16K4;
+  const TensorId id = graph.AddConstant(std::move(name), DType::kS8, {n, k},
+                                        MakeConstantOf(stored, stored_as), std::move(encoding));
+  if (spec.layout == DataLayout::kPackedNibbles) {
+    graph.mutable_tensor(id).data = PackNibbles(graph.tensor(id));
+  }
+  return id;
 }
 
 inline TensorId AddBias(Graph& graph, Random& random, std::string name, uint32_t n) {
@@ -233,10 +239,8 @@ inline Reals RealWeight(const Tensor& weight) {
   Reals reals;
   for (uint32_t row = 0; row < n; ++row) {
     for (uint32_t col = 0; col < k; ++col) {
-      const bool packed = weight.data->layout() == DataLayout::kPackedN16K4;
-      const size_t at = packed ? PackedN16K4Index(row, col, k) : static_cast<size_t>(row) * k + col;
       long double value = weight.encoding.channel_scales[row];
-      value *= ReadInt(weight.data->bytes().data(), DType::kS8, at);
+      value *= MatrixInt(weight, row, col);
       if (weight.encoding.block_size > 0) {
         const uint32_t blocks = (k + weight.encoding.block_size - 1) / weight.encoding.block_size;
         value *= weight.encoding.block_scales[row * blocks + col / weight.encoding.block_size];

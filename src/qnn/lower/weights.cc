@@ -36,6 +36,14 @@ std::vector<std::byte> TransposeWeights(const Tensor& tensor) {
     TransposePacked(in, rows, cols, out.data());
     return out;
   }
+  if (tensor.data->layout() == DataLayout::kPackedNibbles) {
+    for (size_t n = 0; n < rows; ++n) {
+      for (size_t k = 0; k < cols; ++k) {
+        out[k * rows + n] = static_cast<std::byte>(PackedNibble(in, n, k, cols));
+      }
+    }
+    return out;
+  }
   for (size_t n = 0; n < rows; ++n) {
     for (size_t k = 0; k < cols; ++k) {
       std::memcpy(&out[(k * rows + n) * size], &in[(n * cols + k) * size], size);
