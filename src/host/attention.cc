@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "base/memory.h"
@@ -48,54 +49,61 @@ struct Sizes {
   size_t item_tokens;
 };
 
-// Memory of one thread, taken piece by piece from one buffer.
-class Scratch {
- public:
-  Scratch(const Sizes& size, const IntegerProducts& products) {
+// Offsets in a thread's part of the workspace.
+struct Places {
+  Places(const Sizes& size, const IntegerProducts& products, Workspace& workspace) {
     const size_t rows = size.group * size.item_tokens;
     const size_t longest = std::max(size.columns, size.head_dim);
+    const auto take = [&](size_t bytes) { return workspace.TakeOfThread(bytes); };
     q_row_bytes = products.linear_row_bytes(DType::kU16, size.head_dim);
-    weight_row_bytes = products.linear_row_bytes(DType::kU16, size.columns);
-    for (const bool assign : {false, true}) {
-      if (assign) {
-        buffer_ = AlignedBuffer::Zeroed(used_);
-        used_ = 0;
-      }
-      Take(q, rows * q_row_bytes);
-      Take(scores, rows * size.columns);
-      Take(row_max, rows);
-      Take(weights, rows * weight_row_bytes);
-      Take(k, kBlock * size.head_dim);
-      Take(v, size.columns * size.head_dim);
-      Take(blocks, size.blocks);
-      Take(ones, longest + products.linear_row_bytes(DType::kU8, longest));
-      Take(base, std::max(kBlock, size.head_dim));
-      Take(correction, std::max(kBlock, size.head_dim));
-      Take(product, kProductScratch);
-    }
+    q = take(rows * q_row_bytes);
+    scores = take(rows * size.columns * sizeof(uint16_t));
+    row_max = take(rows * sizeof(uint16_t));
+    weights = take(rows * products.linear_row_bytes(DType::kU16, size.columns));
+    k = take(kBlock * size.head_dim);
+    v = take(size.columns * size.head_dim);
+    blocks = take(size.blocks * sizeof(uint32_t));
+    ones = take(longest + products.linear_row_bytes(DType::kU8, longest));
+    base = take(std::max(kBlock, size.head_dim) * sizeof(double));
+    correction = take(std::max(kBlock, size.head_dim) * sizeof(double));
+    product = take(kProductScratch * sizeof(double));
+  }
+  size_t q_row_bytes;
+  size_t q, scores, row_max, weights, k, v, blocks, ones, base, correction, product;
+};
+
+// The same as addresses.
+struct Scratch {
+  Scratch(const Places& places, const Workspace& workspace, size_t thread)
+      : q_row_bytes(places.q_row_bytes) {
+    const auto place = [&](auto*& pointer, size_t offset) {
+      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(
+          workspace.OfThread(thread, offset));
+    };
+    place(q, places.q);
+    place(scores, places.scores);
+    place(row_max, places.row_max);
+    place(weights, places.weights);
+    place(k, places.k);
+    place(v, places.v);
+    place(blocks, places.blocks);
+    place(ones, places.ones);
+    place(base, places.base);
+    place(correction, places.correction);
+    place(product, places.product);
   }
 
-  size_t q_row_bytes, weight_row_bytes;
+  size_t q_row_bytes;
   std::byte* q;        // [group][tokens][q_row_bytes]
   uint16_t* scores;    // [group][tokens][columns], then the weights
   uint16_t* row_max;   // [group][tokens]
-  std::byte* weights;  // [group][tokens][weight_row_bytes]
+  std::byte* weights;  // [group][tokens][a prepared row]
   int8_t* k;           // a block, packed
   int8_t* v;           // all blocks of the item, packed
   uint32_t* blocks;    // of the item
   std::byte* ones;     // of ColumnSums()
   double *base, *correction;
   double* product;
-
- private:
-  template <typename T>
-  void Take(T*& pointer, size_t count) {
-    pointer = reinterpret_cast<T*>(buffer_.data() + (buffer_.size() > 0 ? used_ : 0));
-    used_ += (count * sizeof(T) + 63) / 64 * 64;
-  }
-
-  AlignedBuffer buffer_;
-  size_t used_ = 0;
 };
 
 class AttentionKernel : public Kernel {
@@ -108,7 +116,9 @@ class AttentionKernel : public Kernel {
         score_out_(graph.tensor(tensors.scores)),
         masked_out_(graph.tensor(tensors.masked)),
         mixed_out_(graph.tensor(tensors.mixed)),
-        views_(size_.tokens * size_.blocks) {
+        views_(size_.tokens * size_.blocks),
+        workspace_(*options.workspace),
+        places_(size_, products_, *options.workspace) {
     const Encoding& q = graph.tensor(tensors.q).encoding;
     const Encoding& k = graph.tensor(tensors.k_new).encoding;
     const Encoding& v = graph.tensor(tensors.v_new).encoding;
@@ -132,7 +142,6 @@ class AttentionKernel : public Kernel {
     last_weight_ = static_cast<int32_t>(weight_table_->size() - 1);
     zero_distance_ =
         weight_table_->back() == 0 ? last_weight_ : std::numeric_limits<int32_t>::max();
-    for (size_t i = 0; i < options.pool->threads(); ++i) scratch_.emplace_back(size_, products_);
   }
 
   Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
@@ -140,8 +149,9 @@ class AttentionKernel : public Kernel {
     const size_t parts = (tokens_ + size_.item_tokens - 1) / size_.item_tokens;
     ParallelFor(pool, size_.kv_heads * parts, size_.columns * size_.head_dim,
                 [&](size_t first, size_t last, size_t thread) {
+                  Scratch scratch(places_, workspace_, thread);
                   for (size_t i = first; i < last; ++i) {
-                    RunItem({i / parts, i % parts * size_.item_tokens}, buffers, scratch_[thread]);
+                    RunItem({i / parts, i % parts * size_.item_tokens}, buffers, scratch);
                   }
                 });
     return OkStatus();
@@ -369,10 +379,11 @@ class AttentionKernel : public Kernel {
   int32_t hidden_bound_ = 0;  // largest masked score where the mask is 0
   std::vector<double> score_factors_, mixed_factors_, no_correction_;
   std::shared_ptr<const std::vector<uint16_t>> weight_table_;
-  int32_t last_weight_ = 0;       // index of the last entry
-  int32_t zero_distance_ = 0;     // from here on weights are 0
-  std::vector<View> views_;       // [tokens][blocks]
-  std::vector<Scratch> scratch_;  // [threads]
+  int32_t last_weight_ = 0;    // index of the last entry
+  int32_t zero_distance_ = 0;  // from here on weights are 0
+  std::vector<View> views_;    // [tokens][blocks]
+  const Workspace& workspace_;
+  Places places_;
 };
 
 bool IsU16(const Tensor& tensor) { return tensor.dtype == DType::kU16; }

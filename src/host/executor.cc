@@ -23,6 +23,7 @@ class PlannedExecutor : public Executor {
         pool_(pool),
         options_(options),
         table_(KernelsFor(SelectTarget())),
+        workspace_(pool->threads()),
         steps_(IsFused() ? FusedSteps(*graph_) : SingleSteps(*graph_)),
         plan_(PlanMemory(*graph_, steps_)) {}
 
@@ -31,12 +32,15 @@ class PlannedExecutor : public Executor {
     for (const Op& op : graph_->ops()) SPILLWAY_RETURN_IF_ERROR(CheckSupported(*graph_, op));
     AllocateBuffers();
     for (size_t i = 0; i < steps_.size(); ++i) {
+      workspace_.BeginKernel();
       PreparedStep step;
       step.op = &graph_->ops()[steps_[i].ops.back()];
+      step.outputs.resize(steps_[i].outputs.size(), nullptr);
       if (!plan_.skip[i]) step.kernel = MakeKernel(steps_[i]);
       step.inputs.resize(steps_[i].inputs.size(), nullptr);
       prepared_.push_back(std::move(step));
     }
+    workspace_.Allocate();
     ResolvePointers();
     return OkStatus();
   }
@@ -65,11 +69,12 @@ class PlannedExecutor : public Executor {
     if (stale_) ResolvePointers();
     for (PreparedStep& step : prepared_) {
       if (step.kernel != nullptr) {
-        SPILLWAY_RETURN_IF_ERROR(step.kernel->Run({step.inputs, step.output}, *pool_));
+        SPILLWAY_RETURN_IF_ERROR(
+            step.kernel->Run({step.inputs, step.outputs[0], step.outputs}, *pool_));
       }
       if (observer) {
         const Tensor& tensor = graph_->tensor(step.op->outputs[0]);
-        observer(*step.op, tensor, {step.output, tensor.Bytes()});
+        observer(*step.op, tensor, {step.outputs[0], tensor.Bytes()});
       }
     }
     return OkStatus();
@@ -92,16 +97,29 @@ class PlannedExecutor : public Executor {
     const Op* op = nullptr;          // the last one
     std::unique_ptr<Kernel> kernel;  // null: a Reshape that shares memory
     std::vector<const std::byte*> inputs;
-    std::byte* output = nullptr;
+    std::vector<std::byte*> outputs;
   };
 
   bool IsFused() const { return !options_.reference_kernels && !options_.single_operations; }
 
-  std::unique_ptr<Kernel> MakeKernel(const Step& step) const {
+  std::unique_ptr<Kernel> MakeKernel(const Step& step) {
     const Op& op = graph_->ops()[step.ops.back()];
     if (options_.reference_kernels) return MakeReferenceKernel(*graph_, op);
-    const KernelOptions options{&table_, pool_};
-    if (step.attention) return MakeAttention(*graph_, *step.attention, options);
+    const KernelOptions options{&table_, pool_, &workspace_};
+    std::vector<const Op*> ops;
+    for (const size_t i : step.ops) ops.push_back(&graph_->ops()[i]);
+    switch (step.kind) {
+      case Step::Kind::kAttention:
+        return MakeAttention(*graph_, *step.attention, options);
+      case Step::Kind::kLinears:
+        return MakeLinears(*graph_, ops, options);
+      case Step::Kind::kGatedLinears:
+        return MakeGatedLinears(*graph_, {ops[0], ops[1], ops[2], ops[3]}, options);
+      case Step::Kind::kLinearAdd:
+        return MakeLinearAdd(*graph_, *ops[0], *ops[1], options);
+      case Step::Kind::kSingle:
+        break;
+    }
     return MakeFastKernel(*graph_, op, options);
   }
 
@@ -122,7 +140,7 @@ class PlannedExecutor : public Executor {
   // R of a step that makes rows [1, 1, R, W]; of attention the tokens. 0: neither.
   uint32_t RowsOf(const Step& step) const {
     if (step.attention) return graph_->tensor(step.attention->mask).shape[2];
-    const Shape& shape = graph_->tensor(step.output).shape;
+    const Shape& shape = graph_->tensor(step.outputs[0]).shape;
     return shape.size() == 4 && shape[0] * shape[1] == 1 ? shape[2] : 0;
   }
 
@@ -202,7 +220,9 @@ class PlannedExecutor : public Executor {
       for (size_t i = 0; i < steps_[s].inputs.size(); ++i) {
         prepared_[s].inputs[i] = Address(steps_[s].inputs[i]);
       }
-      prepared_[s].output = Address(steps_[s].output);
+      for (size_t i = 0; i < steps_[s].outputs.size(); ++i) {
+        prepared_[s].outputs[i] = Address(steps_[s].outputs[i]);
+      }
     }
     stale_ = false;
   }
@@ -211,6 +231,7 @@ class PlannedExecutor : public Executor {
   ThreadPool* pool_;
   ExecutorOptions options_;
   const KernelTable& table_;
+  Workspace workspace_;
   std::vector<Step> steps_;
   MemoryPlan plan_;
   AlignedBuffer arena_;

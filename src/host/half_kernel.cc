@@ -66,8 +66,9 @@ class HalfKernel : public Kernel {
         pointers_[i] = input.floats.data();
       }
     }
-    if (!half_output_) return inner_->Run({pointers_, buffers.output}, pool);
-    SPILLWAY_RETURN_IF_ERROR(inner_->Run({pointers_, output_.data()}, pool));
+    if (!half_output_) return inner_->Run({pointers_, buffers.output, buffers.outputs}, pool);
+    std::byte* const floats_out[] = {output_.data()};
+    SPILLWAY_RETURN_IF_ERROR(inner_->Run({pointers_, output_.data(), floats_out}, pool));
     // With limited rows the others keep what they had.
     const size_t width = elements_ / rows_;
     const size_t first = first_row_ * width;

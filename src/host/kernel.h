@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "graph/graph.h"
 #include "host/dispatch.h"
+#include "host/workspace.h"
 #include "spillway/status.h"
 
 namespace spillway::host {
@@ -18,7 +19,8 @@ namespace spillway::host {
 // row-major tensor. A constant without bytes() has a null pointer.
 struct StepBuffers {
   std::span<const std::byte* const> inputs;  // in the order of op.inputs
-  std::byte* output = nullptr;
+  std::byte* output = nullptr;               // outputs[0]
+  std::span<std::byte* const> outputs;
 };
 
 // Immutable but for its scratch memory; one thread runs it at a time. Results do
@@ -49,6 +51,7 @@ std::unique_ptr<Kernel> MakeReferenceKernel(const Graph& graph, const Op& op);
 struct KernelOptions {
   const KernelTable* table = nullptr;  // the processor's functions
   ThreadPool* pool = nullptr;          // for preparing; also sizes scratch memory
+  Workspace* workspace = nullptr;      // of the executor
 };
 
 // The fast kernel of an operation that passed CheckSupported. In fixed point it

@@ -1,149 +1,233 @@
-// Linear in fixed point:
-//   out = sat(round(factor[n] * (floor(unit * sum_k q_x(r, k) w(n, k)) + correction[n])))
-//         - offset
-// where correction[n] stands for x.offset * sum_k w(n, k) + bias[n] (quant_math.h),
-// and the sums are exact.
+// Kernels of Linears in fixed point (quantized_linear.h): one, several of the same input, a
+// pair that gates, and one whose output is added to another tensor.
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
-#include "base/memory.h"
 #include "host/fast_kernels.h"
-#include "host/int_product.h"
+#include "host/fused_kernels.h"
 #include "host/kernel_table.h"
-#include "host/packed_weights.h"
 #include "host/parallel.h"
+#include "host/quantized_linear.h"
 
 namespace spillway::host {
 namespace {
 
-// The unit of work of a thread.
-constexpr size_t kTileChannels = 64;
-constexpr size_t kTileRows = 48;
+constexpr size_t kTileValues = QuantizedLinear::kTileRows * QuantizedLinear::kTileColumns;
 
-class IntegerLinear : public Kernel {
+// A tile and a band of rows, the unit of work of a thread.
+struct Item {
+  size_t tile, row, rows;
+};
+
+// What the kernels have in common: x, and the rows to compute.
+class LinearKernel : public Kernel {
  public:
-  IntegerLinear(const Graph& graph, const Op& op, const KernelOptions& options)
-      : table_(*options.table),
-        products_(*options.table->products),
-        dtype_(graph.tensor(op.inputs[0]).dtype),
-        rows_{0, graph.tensor(op.outputs[0]).shape[2]},
-        k_(graph.tensor(op.inputs[1]).shape[1]),
-        n_(graph.tensor(op.inputs[1]).shape[0]),
-        row_bytes_(products_.linear_row_bytes(dtype_, k_)),
-        out_(graph.tensor(op.outputs[0])),
-        weights_(PackedWeights::Get(graph.tensor(op.inputs[1]), *options.table, *options.pool)),
-        prepared_(rows_.end * row_bytes_),
-        scratch_(options.pool->threads() * kProductScratch * sizeof(double)),
-        unpacked_bytes_(weights_->is_nibbles() ? kTileChannels * k_ : 0),
-        unpacked_(options.pool->threads() * unpacked_bytes_) {
-    unit_ = ProductUnit(dtype_, graph.tensor(op.inputs[1]).dtype);
-    ComputeFactors(graph, op);
-    ComputeCorrections(graph, op);
+  LinearKernel(const Tensor& x, const KernelOptions& options)
+      : x_(x, options), workspace_(*options.workspace), end_(x.shape[2]) {}
+
+  void LimitRows(size_t first, size_t count) override {
+    begin_ = first;
+    end_ = first + count;
+  }
+
+ protected:
+  // Calls run(item, thread) for every item of `tiles` tiles. Bands of rows change faster
+  // than tiles: a tile's weights stay in the cache.
+  template <typename Run>
+  void ForEachItem(const std::byte* x, size_t tiles, ThreadPool& pool, const Run& run) {
+    constexpr size_t kRows = QuantizedLinear::kTileRows;
+    x_.Prepare(x, begin_, end_, pool);
+    const size_t bands = (end_ - begin_ + kRows - 1) / kRows;
+    const size_t cost =
+        std::min(end_ - begin_, kRows) * x_.k() * QuantizedLinear::kTileColumns / 16;
+    ParallelFor(pool, tiles * bands, cost, [&](size_t first, size_t last, size_t thread) {
+      for (size_t i = first; i < last; ++i) {
+        const size_t row = begin_ + i % bands * kRows;
+        run(Item{i / bands, row, std::min(kRows, end_ - row)}, thread);
+      }
+    });
+  }
+
+  PreparedRows x_;
+  const Workspace& workspace_;
+
+ private:
+  size_t begin_ = 0, end_;
+};
+
+class LinearsKernel : public LinearKernel {
+ public:
+  LinearsKernel(const Graph& graph, const std::vector<const Op*>& ops, const KernelOptions& options)
+      : LinearKernel(graph.tensor(ops[0]->inputs[0]), options) {
+    for (const Op* op : ops) {
+      linears_.push_back(std::make_unique<QuantizedLinear>(graph, *op, options));
+      tiles_ += linears_.back()->tiles();
+    }
   }
 
   Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
-    const size_t begin = rows_.begin, end = rows_.end;
-    ParallelFor(pool, end - begin, k_, [&](size_t first, size_t last, size_t) {
-      for (size_t r = begin + first; r < begin + last; ++r) {
-        products_.prepare_linear_row(buffers.inputs[0] + r * k_ * DTypeSize(dtype_), dtype_, k_,
-                                     prepared_.data() + r * row_bytes_);
-      }
+    ForEachItem(buffers.inputs[0], tiles_, pool, [&](Item item, size_t thread) {
+      size_t i = 0;
+      while (item.tile >= linears_[i]->tiles()) item.tile -= linears_[i++]->tiles();
+      const QuantizedLinear& linear = *linears_[i];
+      const size_t size = DTypeSize(linear.out().dtype);
+      const size_t at = item.row * linear.columns() + item.tile * QuantizedLinear::kTileColumns;
+      linear.RunTile(item.tile, x_.Rows(item.row, item.rows), thread,
+                     buffers.outputs[i] + at * size, linear.columns() * size);
     });
-    // Bands of rows change faster than tiles of channels: a tile's weights stay in the cache.
-    const size_t tiles = (n_ + kTileChannels - 1) / kTileChannels;
-    const size_t bands = (end - begin + kTileRows - 1) / kTileRows;
-    ParallelFor(pool, tiles * bands, std::min(end - begin, kTileRows) * k_ * kTileChannels / 16,
-                [&](size_t first, size_t last, size_t thread) {
-                  for (size_t item = first; item < last; ++item) {
-                    const size_t row = begin + item % bands * kTileRows;
-                    RunTile(item / bands, row, std::min(kTileRows, end - row), buffers.output,
-                            thread);
-                  }
-                });
     return OkStatus();
   }
 
-  void LimitRows(size_t first, size_t count) override { rows_ = {first, first + count}; }
+ private:
+  std::vector<std::unique_ptr<QuantizedLinear>> linears_;
+  size_t tiles_ = 0;
+};
+
+// activation(gate) * up. What lies between is rounded as its tensors say.
+class GatedKernel : public LinearKernel {
+ public:
+  GatedKernel(const Graph& graph, const GatedOps& ops, const KernelOptions& options)
+      : LinearKernel(graph.tensor(ops.gate->inputs[0]), options),
+        vectors_(*options.table->vectors),
+        gate_(graph, *ops.gate, options),
+        up_(graph, *ops.up, options),
+        function_(ops.activation->type == OpType::kSilu ? vectors_.silu : vectors_.gelu_tanh),
+        gate_tensor_(graph.tensor(ops.gate->outputs[0])),
+        active_(graph.tensor(ops.activation->outputs[0])),
+        up_tensor_(graph.tensor(ops.up->outputs[0])),
+        active_out_(active_),
+        out_(graph.tensor(ops.product->outputs[0])),
+        factor_(ProductFactor(active_.encoding.scale, up_tensor_.encoding.scale,
+                              graph.tensor(ops.product->outputs[0]).encoding.scale)),
+        values_(options.workspace->TakeOfThread(2 * kTileValues * sizeof(uint16_t))) {}
+
+  Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
+    ForEachItem(buffers.inputs[0], gate_.tiles(), pool, [&](const Item& item, size_t thread) {
+      std::byte* gate = workspace_.OfThread(thread, values_);
+      std::byte* up = gate + kTileValues * sizeof(uint16_t);
+      const size_t columns = gate_.Columns(item.tile);
+      const ProductRows x = x_.Rows(item.row, item.rows);
+      gate_.RunTile(item.tile, x, thread, gate, columns * DTypeSize(gate_tensor_.dtype));
+      up_.RunTile(item.tile, x, thread, up, columns * DTypeSize(up_tensor_.dtype));
+      for (size_t r = 0; r < item.rows; ++r) {
+        const size_t at =
+            (item.row + r) * gate_.columns() + item.tile * QuantizedLinear::kTileColumns;
+        Combine(gate + r * columns * DTypeSize(gate_tensor_.dtype),
+                up + r * columns * DTypeSize(up_tensor_.dtype), columns,
+                buffers.output + at * DTypeSize(out_.dtype));
+      }
+    });
+    return OkStatus();
+  }
 
  private:
-  void ComputeFactors(const Graph& graph, const Op& op) {
-    const Tensor& weight = graph.tensor(op.inputs[1]);
-    const float x_scale = graph.tensor(op.inputs[0]).encoding.scale;
-    const float out_scale = graph.tensor(op.outputs[0]).encoding.scale;
-    factors_.resize((n_ + 15) / 16 * 16);
-    for (size_t n = 0; n < n_; ++n) {
-      factors_[n] = ProductFactor(x_scale, ChannelScale(weight.encoding, n), out_scale) / unit_;
-    }
+  void Combine(const std::byte* gate, const std::byte* up, size_t n, std::byte* out) const {
+    double a[QuantizedLinear::kTileColumns], b[QuantizedLinear::kTileColumns];
+    std::byte active[QuantizedLinear::kTileColumns * sizeof(uint16_t)];
+    vectors_.load(gate, gate_tensor_.dtype, n, gate_tensor_.encoding.offset, a);
+    function_(a, gate_tensor_.encoding.scale, active_.encoding.scale, n);
+    vectors_.store(a, n, active_out_, active);
+    vectors_.load(active, active_.dtype, n, active_.encoding.offset, a);
+    vectors_.load(up, up_tensor_.dtype, n, up_tensor_.encoding.offset, b);
+    vectors_.multiply(a, b, factor_, n);
+    vectors_.store(a, n, out_, out);
   }
 
-  void ComputeCorrections(const Graph& graph, const Op& op) {
-    corrections_.resize((n_ + 15) / 16 * 16);
-    bases_.resize(corrections_.size());
-    const double offset = graph.tensor(op.inputs[0]).encoding.offset;
-    const std::byte* bias =
-        op.inputs.size() > 2 ? graph.tensor(op.inputs[2]).data->bytes().data() : nullptr;
-    for (size_t n = 0; n < n_; ++n) {
-      const double sum = weights_->sums()[n];
-      bases_[n] = products_.linear_base(dtype_) * sum;
-      corrections_[n] = ZeroPointCorrection(offset * sum, unit_);
-      if (bias != nullptr) {
-        corrections_[n] += BiasCorrection(LoadInt(bias, DType::kS32, n), unit_);
+  const VectorOps& vectors_;
+  QuantizedLinear gate_, up_;
+  void (*function_)(double* a, double in_scale, double out_scale, size_t n);
+  const Tensor& gate_tensor_;
+  const Tensor& active_;
+  const Tensor& up_tensor_;
+  OutputSpec active_out_, out_;
+  double factor_;
+  size_t values_;  // [gate, up][kTileValues] of each thread
+};
+
+// residual + linear, in the order of the Add.
+class LinearAddKernel : public LinearKernel {
+ public:
+  LinearAddKernel(const Graph& graph, const Op& linear, const Op& add, const KernelOptions& options)
+      : LinearKernel(graph.tensor(linear.inputs[0]), options),
+        vectors_(*options.table->vectors),
+        linear_(graph, linear, options),
+        product_is_first_(add.inputs[0] == linear.outputs[0]),
+        product_(graph.tensor(linear.outputs[0])),
+        residual_(graph.tensor(add.inputs[product_is_first_ ? 1 : 0])),
+        out_(graph.tensor(add.outputs[0])),
+        values_(options.workspace->TakeOfThread(kTileValues * sizeof(uint16_t))) {
+    const float out_scale = graph.tensor(add.outputs[0]).encoding.scale;
+    factors_ = MakeSumFactors(graph.tensor(add.inputs[0]).encoding.scale,
+                              graph.tensor(add.inputs[1]).encoding.scale, out_scale, out_.dtype);
+  }
+
+  Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
+    ForEachItem(buffers.inputs[0], linear_.tiles(), pool, [&](const Item& item, size_t thread) {
+      std::byte* product = workspace_.OfThread(thread, values_);
+      const size_t columns = linear_.Columns(item.tile);
+      const size_t stride = columns * DTypeSize(product_.dtype);
+      linear_.RunTile(item.tile, x_.Rows(item.row, item.rows), thread, product, stride);
+      for (size_t r = 0; r < item.rows; ++r) {
+        const size_t at =
+            (item.row + r) * linear_.columns() + item.tile * QuantizedLinear::kTileColumns;
+        Add(product + r * stride, buffers.inputs[1] + at * DTypeSize(residual_.dtype), columns,
+            buffers.output + at * DTypeSize(out_.dtype));
       }
-    }
+    });
+    return OkStatus();
   }
 
-  void RunTile(size_t tile, size_t row, size_t rows, std::byte* output, size_t thread) {
-    const size_t n = tile * kTileChannels;
-    const size_t count = std::min(kTileChannels, n_ - n);
-    const size_t size = DTypeSize(out_.dtype);
-    const std::byte* x = prepared_.data() + row * row_bytes_;
-    const ProductFinish finish = {&bases_[n], &corrections_[n], &factors_[n], unit_, out_};
-    std::byte* out = output + (row * n_ + n) * size;
-    const int8_t* weights = nullptr;
-    if (!weights_->is_nibbles()) {
-      weights = weights_->data() + n / 16 * Groups() * 64;
-    } else if (rows == 1 && products_.row_by_nibbles != nullptr &&
-               (dtype_ == DType::kU8 || dtype_ == DType::kU16)) {
-      products_.row_by_nibbles(x, dtype_, weights_->Nibbles(n, count), finish, out);
-      return;
-    } else {
-      auto* unpacked = reinterpret_cast<int8_t*>(unpacked_.data() + thread * unpacked_bytes_);
-      weights_->Unpack(n, count, unpacked);
-      weights = unpacked;
-    }
-    QuantizedProduct(table_, {x, row_bytes_, rows, dtype_}, {weights, Groups(), count}, finish,
-                     reinterpret_cast<double*>(scratch_.data()) + thread * kProductScratch, out,
-                     n_ * size);
+ private:
+  void Add(const std::byte* product, const std::byte* residual, size_t n, std::byte* out) const {
+    double a[QuantizedLinear::kTileColumns], b[QuantizedLinear::kTileColumns];
+    double* products = product_is_first_ ? a : b;
+    double* residuals = product_is_first_ ? b : a;
+    vectors_.load(product, product_.dtype, n, product_.encoding.offset, products);
+    vectors_.load(residual, residual_.dtype, n, residual_.encoding.offset, residuals);
+    vectors_.add(a, factors_.a, b, factors_.b, n);
+    vectors_.store(a, n, out_, out);
   }
 
-  size_t Groups() const { return (k_ + 3) / 4; }
-
-  const KernelTable& table_;
-  const IntegerProducts& products_;
-  DType dtype_;
-  struct {
-    size_t begin, end;
-  } rows_;
-  size_t k_, n_, row_bytes_;
+  const VectorOps& vectors_;
+  QuantizedLinear linear_;
+  bool product_is_first_;
+  const Tensor& product_;
+  const Tensor& residual_;
   OutputSpec out_;
-  std::shared_ptr<const PackedWeights> weights_;
-  std::vector<double> factors_;      // [n], padded to whole blocks
-  std::vector<double> corrections_;  // likewise
-  std::vector<double> bases_;        // likewise: what the products' own base left out
-  double unit_ = 1.0;
-  AlignedBuffer prepared_;  // [rows][row_bytes]
-  AlignedBuffer scratch_;   // [threads][kProductScratch] f64
-  size_t unpacked_bytes_;
-  AlignedBuffer unpacked_;  // [threads][unpacked_bytes_]: a tile of 4-bit weights as s8
+  SumFactors factors_ = {1.0, 1.0};
+  size_t values_;  // [kTileValues] of each thread
 };
 
 }  // namespace
 
+bool IsFastIntegerLinear(const Graph& graph, const Op& op) {
+  return op.type == OpType::kLinear && IsFixedPoint(graph.tensor(op.inputs[0]).dtype) &&
+         IsFixedPoint(graph.tensor(op.outputs[0]).dtype) &&
+         IsFixedPoint(graph.tensor(op.inputs[1]).dtype) &&
+         (graph.tensor(op.inputs[1]).shape[1] + 3) / 4 <= kMaxLinearGroups;
+}
+
 std::unique_ptr<Kernel> MakeIntegerLinear(const Graph& graph, const Op& op,
                                           const KernelOptions& options) {
-  if ((graph.tensor(op.inputs[1]).shape[1] + 3) / 4 > kMaxLinearGroups) return nullptr;
-  return std::make_unique<IntegerLinear>(graph, op, options);
+  if (!IsFastIntegerLinear(graph, op)) return nullptr;
+  return MakeLinears(graph, {&op}, options);
+}
+
+std::unique_ptr<Kernel> MakeLinears(const Graph& graph, const std::vector<const Op*>& ops,
+                                    const KernelOptions& options) {
+  return std::make_unique<LinearsKernel>(graph, ops, options);
+}
+
+std::unique_ptr<Kernel> MakeGatedLinears(const Graph& graph, const GatedOps& ops,
+                                         const KernelOptions& options) {
+  return std::make_unique<GatedKernel>(graph, ops, options);
+}
+
+std::unique_ptr<Kernel> MakeLinearAdd(const Graph& graph, const Op& linear, const Op& add,
+                                      const KernelOptions& options) {
+  return std::make_unique<LinearAddKernel>(graph, linear, add, options);
 }
 
 }  // namespace spillway::host

@@ -21,9 +21,9 @@ bool Overlap(const Lifetime& a, const Lifetime& b) {
 void ShareReshapes(const Graph& graph, const std::vector<Step>& steps, MemoryPlan& plan) {
   auto& tensors = plan.tensors;
   for (size_t i = 0; i < steps.size(); ++i) {
-    if (graph.ops()[steps[i].ops.back()].type != OpType::kReshape) continue;
+    if (graph.ops()[steps[i].ops[0]].type != OpType::kReshape) continue;
     const TensorId in = tensors[steps[i].inputs[0]].root;
-    const TensorId out = steps[i].output;
+    const TensorId out = steps[i].outputs[0];
     if (tensors[out].place == Place::kArena) {
       const bool readable =
           tensors[in].place != Place::kConstant || !graph.tensor(in).data->bytes().empty();
@@ -55,7 +55,7 @@ void PlaceInArena(const Graph& graph, const std::vector<Step>& steps, MemoryPlan
       life.bytes = std::max<size_t>(life.bytes, graph.tensor(id).Bytes());
     };
     for (const TensorId id : steps[step].inputs) touch(id);
-    touch(steps[step].output);
+    for (const TensorId id : steps[step].outputs) touch(id);
   }
   std::vector<Lifetime> blocks;
   std::vector<TensorId> ids;

@@ -1,6 +1,7 @@
 #include "host/steps.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "host/fused_kernels.h"
 
@@ -29,6 +30,15 @@ class Uses {
   }
   size_t IndexOf(const Op& op) const { return static_cast<size_t>(&op - graph_.ops().data()); }
   bool HasOneReader(TensorId id) const { return readers_[id].size() == 1; }
+  // The caller reads it, as it is or in another shape.
+  bool IsResult(TensorId id) const {
+    for (const size_t reader : readers_[id]) {
+      if (reader == kNone) return true;
+      const Op& op = graph_.ops()[reader];
+      if (op.type == OpType::kReshape && IsResult(op.outputs[0])) return true;
+    }
+    return false;
+  }
 
  private:
   const Graph& graph_;
@@ -83,8 +93,8 @@ std::optional<Step> MatchAttention(const Graph& graph, const Uses& uses, const O
     return std::nullopt;
   }
   for (const Op* op : {product, add, softmax, &last}) step.ops.push_back(uses.IndexOf(*op));
-  std::sort(step.ops.begin(), step.ops.end());
-  step.output = tensors.mixed;
+  step.kind = Step::Kind::kAttention;
+  step.outputs = {tensors.mixed};
   step.inputs = {tensors.q, tensors.mask, tensors.k_new, tensors.v_new};
   if (tensors.k_cache) step.inputs.push_back(*tensors.k_cache);
   if (tensors.v_cache) step.inputs.push_back(*tensors.v_cache);
@@ -92,13 +102,91 @@ std::optional<Step> MatchAttention(const Graph& graph, const Uses& uses, const O
   return step;
 }
 
-// Steps whose output is read by a later one or by the caller.
+// The fast Linear that makes `id` for one reader.
+const Op* MatchLinear(const Graph& graph, const Uses& uses, TensorId id) {
+  const Op* linear = uses.MakerOf(id, OpType::kLinear);
+  if (linear == nullptr || !uses.HasOneReader(id)) return nullptr;
+  return IsFastIntegerLinear(graph, *linear) ? linear : nullptr;
+}
+
+bool IsByteOrShort(const Tensor& tensor) {
+  return IsFixedPoint(tensor.dtype) && DTypeSize(tensor.dtype) <= 2;
+}
+
+// product = activation(gate x) * (up x).
+std::optional<Step> MatchGatedLinears(const Graph& graph, const Uses& uses, const Op& product) {
+  if (product.type != OpType::kMul || !IsByteOrShort(graph.tensor(product.outputs[0]))) {
+    return std::nullopt;
+  }
+  for (const size_t first : {0, 1}) {
+    const TensorId active = product.inputs[first];
+    const Op* activation = uses.MakerOf(active, OpType::kSilu);
+    if (activation == nullptr) activation = uses.MakerOf(active, OpType::kGeluTanh);
+    if (activation == nullptr || !uses.HasOneReader(active)) continue;
+    const Op* gate = MatchLinear(graph, uses, activation->inputs[0]);
+    const Op* up = MatchLinear(graph, uses, product.inputs[1 - first]);
+    if (gate == nullptr || up == nullptr || gate->inputs[0] != up->inputs[0] ||
+        graph.tensor(gate->outputs[0]).shape != graph.tensor(up->outputs[0]).shape ||
+        !IsByteOrShort(graph.tensor(active))) {
+      continue;
+    }
+    Step step;
+    step.kind = Step::Kind::kGatedLinears;
+    for (const Op* op : {gate, up, activation, &product}) step.ops.push_back(uses.IndexOf(*op));
+    step.inputs = {gate->inputs[0]};
+    step.outputs = {product.outputs[0]};
+    return step;
+  }
+  return std::nullopt;
+}
+
+std::optional<Step> MatchLinearAdd(const Graph& graph, const Uses& uses, const Op& add) {
+  if (add.type != OpType::kAdd || !IsByteOrShort(graph.tensor(add.outputs[0]))) return std::nullopt;
+  for (const size_t at : {1, 0}) {
+    const Op* linear = MatchLinear(graph, uses, add.inputs[at]);
+    const TensorId other = add.inputs[1 - at];
+    if (linear == nullptr || other == add.inputs[at] || !IsByteOrShort(graph.tensor(other)) ||
+        graph.tensor(other).role == TensorRole::kConstant ||
+        graph.tensor(other).shape != graph.tensor(add.inputs[at]).shape) {
+      continue;
+    }
+    Step step;
+    step.kind = Step::Kind::kLinearAdd;
+    step.ops = {uses.IndexOf(*linear), uses.IndexOf(add)};
+    step.inputs = {linear->inputs[0], other};
+    step.outputs = {add.outputs[0]};
+    return step;
+  }
+  return std::nullopt;
+}
+
+// Where single steps are Linears of one input, the first becomes a step of them all and the
+// others empty. The head stays by itself: its rows are limited apart.
+void JoinLinears(const Graph& graph, const Uses& uses, std::vector<Step>& steps) {
+  std::unordered_map<TensorId, size_t> first_of;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].kind != Step::Kind::kSingle || steps[i].ops.empty()) continue;
+    const Op& op = graph.ops()[steps[i].ops[0]];
+    if (!IsFastIntegerLinear(graph, op) || uses.IsResult(op.outputs[0])) continue;
+    const auto [place, is_first] = first_of.emplace(op.inputs[0], i);
+    if (is_first) continue;
+    Step& group = steps[place->second];
+    group.kind = Step::Kind::kLinears;
+    group.ops.push_back(steps[i].ops[0]);
+    group.inputs = {op.inputs[0]};
+    group.outputs.push_back(op.outputs[0]);
+    steps[i] = {};
+  }
+}
+
+// Steps with an output that is read by a later one or by the caller.
 std::vector<Step> DropUnused(const Graph& graph, std::vector<Step> steps) {
   std::vector<bool> used(graph.tensors().size(), false);
   for (const TensorId id : graph.outputs()) used[id] = true;
   std::vector<Step> kept;
   for (size_t i = steps.size(); i-- > 0;) {
-    if (!used[steps[i].output]) continue;
+    const auto is_used = [&](TensorId id) { return used[id]; };
+    if (std::none_of(steps[i].outputs.begin(), steps[i].outputs.end(), is_used)) continue;
     for (const TensorId id : steps[i].inputs) used[id] = true;
     kept.push_back(std::move(steps[i]));
   }
@@ -111,8 +199,10 @@ std::vector<Step> DropUnused(const Graph& graph, std::vector<Step> steps) {
 std::vector<Step> SingleSteps(const Graph& graph) {
   std::vector<Step> steps;
   for (size_t i = 0; i < graph.ops().size(); ++i) {
-    const Op& op = graph.ops()[i];
-    steps.push_back({{i}, op.inputs, op.outputs[0], std::nullopt});
+    Step& step = steps.emplace_back();
+    step.ops = {i};
+    step.inputs = graph.ops()[i].inputs;
+    step.outputs = {graph.ops()[i].outputs[0]};
   }
   return steps;
 }
@@ -120,18 +210,17 @@ std::vector<Step> SingleSteps(const Graph& graph) {
 std::vector<Step> FusedSteps(const Graph& graph) {
   const Uses uses(graph);
   std::vector<Step> steps = SingleSteps(graph);
-  std::vector<bool> taken(steps.size(), false);
   for (size_t i = 0; i < steps.size(); ++i) {
-    std::optional<Step> group = MatchAttention(graph, uses, graph.ops()[i]);
+    const Op& op = graph.ops()[i];
+    std::optional<Step> group = MatchAttention(graph, uses, op);
+    if (!group) group = MatchGatedLinears(graph, uses, op);
+    if (!group) group = MatchLinearAdd(graph, uses, op);
     if (!group) continue;
-    for (const size_t op : group->ops) taken[op] = op != i;
+    for (const size_t member : group->ops) steps[member] = {};
     steps[i] = std::move(*group);
   }
-  std::vector<Step> kept;
-  for (size_t i = 0; i < steps.size(); ++i) {
-    if (!taken[i]) kept.push_back(std::move(steps[i]));
-  }
-  return DropUnused(graph, std::move(kept));
+  JoinLinears(graph, uses, steps);
+  return DropUnused(graph, std::move(steps));
 }
 
 }  // namespace spillway::host

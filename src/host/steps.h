@@ -5,6 +5,7 @@
 #define SPILLWAY_HOST_STEPS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -12,7 +13,7 @@
 
 namespace spillway::host {
 
-// The tensors of one attention block (docs/operations.md):
+// The tensors of one attention block:
 //   mixed = softmax(q k + mask) v, with k = [k_cache, k_new] and v = [v_cache, v_new]
 // q [1, kv_heads, group * AR, head_dim], k_* [1, kv_heads, head_dim, columns],
 // v_* [1, kv_heads, columns, head_dim], mask [1, 1, AR, CL].
@@ -23,18 +24,26 @@ struct AttentionTensors {
 };
 
 struct Step {
-  std::vector<size_t> ops;       // indices, in the graph's order; the last makes `output`
+  enum class Kind : uint8_t {
+    kSingle,
+    kAttention,     // inputs: q, mask, k_new, v_new, k_cache, v_cache
+    kLinears,       // Linears of one input; ops: they; inputs: x
+    kGatedLinears,  // ops: gate, up, activation, product; inputs: x
+    kLinearAdd,     // ops: Linear, Add; inputs: x, the other summand
+  };
+  Kind kind = Kind::kSingle;
+  std::vector<size_t> ops;       // indices in the graph
   std::vector<TensorId> inputs;  // of a single operation: as it has them
-  TensorId output = 0;
-  std::optional<AttentionTensors> attention;  // for a group
+  std::vector<TensorId> outputs;
+  std::optional<AttentionTensors> attention;  // kAttention
 };
 
 // Every operation by itself.
 std::vector<Step> SingleSteps(const Graph& graph);
 
-// Groups where kernels for them exist; what a group makes besides its output must be used
-// by nothing else. Operations whose output nobody reads any more are left out. `graph`
-// passed Validate().
+// Groups where kernels for them exist; what a group makes besides its outputs is used by
+// nothing else. Operations whose output nobody reads any more are left out. `graph` passed
+// Validate().
 std::vector<Step> FusedSteps(const Graph& graph);
 
 }  // namespace spillway::host

@@ -87,21 +87,6 @@ class AttentionGraph {
   Graph graph_{"attention"};
 };
 
-Bytes RunOnce(const std::shared_ptr<const Graph>& graph, const std::vector<Bytes>& inputs,
-              const RunOptions& options) {
-  ::setenv("SPILLWAY_CPU", std::string(host::CpuTargetName(options.target)).c_str(), 1);
-  ThreadPool pool(options.threads);
-  auto executor = host::Executor::Create(graph, &pool, {options.reference});
-  ::unsetenv("SPILLWAY_CPU");
-  if (!executor.ok()) return {};
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    std::memcpy((*executor)->input(i).data(), inputs[i].data(), inputs[i].size());
-  }
-  if (!(*executor)->Run().ok()) return {};
-  const auto out = (*executor)->output(0);
-  return Bytes(out.begin(), out.end());
-}
-
 void Check(const Case& sizes, Random& random, uint32_t past, bool odd) {
   SCOPED_TRACE(testing::Message() << sizes.kv_heads << " heads x " << sizes.group << ", "
                                   << sizes.head_dim << " wide, " << sizes.tokens << " of "
@@ -112,11 +97,11 @@ void Check(const Case& sizes, Random& random, uint32_t past, bool odd) {
   ASSERT_TRUE(graph->Validate().ok()) << graph->Validate().ToString();
   ASSERT_EQ(host::FusedSteps(*graph).size(), 1u);
   const std::vector<Bytes> inputs = builder.Inputs(past, odd);
-  const Bytes expected = RunOnce(graph, inputs, {.reference = true});
+  const std::vector<Bytes> expected = RunOutputs(graph, inputs, {.reference = true});
   ASSERT_FALSE(expected.empty());
   for (const host::CpuTarget target : SupportedTargets()) {
     for (const size_t threads : {1, 2}) {
-      ASSERT_EQ(RunOnce(graph, inputs, {.threads = threads, .target = target}), expected)
+      ASSERT_EQ(RunOutputs(graph, inputs, {.threads = threads, .target = target}), expected)
           << host::CpuTargetName(target) << ", " << threads << " threads";
     }
   }

@@ -198,6 +198,27 @@ inline std::map<std::string, Bytes> RunAll(const std::shared_ptr<const Graph>& g
   return tensors;
 }
 
+// The bytes of each output of the graph, operations in groups where the executor has them;
+// empty when it fails.
+inline std::vector<Bytes> RunOutputs(const std::shared_ptr<const Graph>& graph,
+                                     const std::vector<Bytes>& inputs, const RunOptions& options) {
+  ::setenv("SPILLWAY_CPU", std::string(host::CpuTargetName(options.target)).c_str(), 1);
+  ThreadPool pool(options.threads);
+  auto executor = host::Executor::Create(graph, &pool, {options.reference});
+  ::unsetenv("SPILLWAY_CPU");
+  if (!executor.ok()) return {};
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    std::memcpy((*executor)->input(i).data(), inputs[i].data(), inputs[i].size());
+  }
+  std::vector<Bytes> outputs;
+  if (!(*executor)->Run().ok()) return {};
+  for (size_t i = 0; i < graph->outputs().size(); ++i) {
+    const auto out = (*executor)->output(i);
+    outputs.emplace_back(out.begin(), out.end());
+  }
+  return outputs;
+}
+
 inline std::vector<host::CpuTarget> SupportedTargets() {
   std::vector<host::CpuTarget> targets;
   for (const auto target :

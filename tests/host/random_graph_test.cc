@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "host/steps.h"
 #include "tests/host/op_graphs.h"
 
 namespace spillway::test {
@@ -32,7 +33,56 @@ class Grower {
     return std::move(graph_);
   }
 
+  // Layers as decoders have them: Linears of one input, gated ones, sums with what was there.
+  Graph GrowLayers(int layers) {
+    const uint32_t rows = random_.Pick<uint32_t>({1, 1, 3, 60}), width = Width();
+    TensorId x = AddQuantInput(graph_, random_, "in", DType::kU16, {1, 1, rows, width});
+    for (int i = 0; i < layers; ++i) {
+      const std::string name = "layer" + std::to_string(i);
+      const uint32_t inner = Width() * random_.Pick<uint32_t>({1, 3});
+      const TensorId gate = Linear(name + ".gate", x, inner);
+      const TensorId up = Linear(name + ".up", x, inner);
+      const TensorId active = Output(
+          graph_.AddOp(random_.Int(0, 1) ? OpType::kSilu : OpType::kGeluTanh, name + ".a", {gate}));
+      const TensorId product =
+          Output(random_.Int(0, 1) ? graph_.AddOp(OpType::kMul, name + ".product", {active, up})
+                                   : graph_.AddOp(OpType::kMul, name + ".product", {up, active}));
+      const TensorId down = Linear(name + ".down", product, width);
+      const TensorId sum =
+          Output(random_.Int(0, 1) ? graph_.AddOp(OpType::kAdd, name + ".sum", {x, down})
+                                   : graph_.AddOp(OpType::kAdd, name + ".sum", {down, x}));
+      // Several of one input, some of which the caller sees.
+      for (int j = 0; j < 3; ++j) {
+        const TensorId y = Linear(name + ".y" + std::to_string(j), sum, Width());
+        graph_.MarkOutput(
+            j == 0 ? y : Output(graph_.AddOp(OpType::kSilu, name + ".s" + std::to_string(j), {y})));
+      }
+      if (random_.Int(0, 4) == 0) graph_.MarkOutput(up);  // then it is kept
+      x = sum;
+    }
+    graph_.MarkOutput(x);
+    return std::move(graph_);
+  }
+
  private:
+  TensorId Output(TensorId id) {
+    Tensor& tensor = graph_.mutable_tensor(id);
+    tensor.dtype = random_.Int(0, 3) == 0 ? DType::kU8 : DType::kU16;
+    tensor.encoding = RandomEncoding(random_, tensor.dtype, 3.0);
+    return id;
+  }
+  TensorId Linear(const std::string& name, TensorId x, uint32_t n) {
+    WeightSpec spec;
+    spec.bits = random_.Int(0, 1) ? 8 : 4;
+    if (spec.bits == 4) {
+      spec.block = random_.Pick<uint32_t>({0, 8});
+      spec.layout =
+          random_.Pick<DataLayout>({DataLayout::kPackedN16K4, DataLayout::kPackedNibbles});
+    }
+    const TensorId w = AddWeight(graph_, random_, name + ".w", n, At(x).shape[3], spec, 0.2);
+    return Output(graph_.AddOp(OpType::kLinear, name, {x, w}));
+  }
+
   DType Type() {
     return random_.Pick<DType>({DType::kU16, DType::kU16, DType::kU8, DType::kS16, DType::kS8});
   }
@@ -147,6 +197,30 @@ TEST(RandomGraphTest, FastKernelsEqualTheReference) {
       }
     }
   }
+}
+
+// Without an observer operations run in groups.
+TEST(RandomGraphTest, GroupsOfOperationsEqualTheReference) {
+  size_t groups = 0;
+  for (uint32_t seed = 100; seed < 160; ++seed) {
+    SCOPED_TRACE(seed);
+    const auto graph = std::make_shared<const Graph>(Grower(seed).GrowLayers(6));
+    ASSERT_TRUE(graph->Validate().ok()) << graph->Validate().ToString();
+    for (const host::Step& step : host::FusedSteps(*graph)) {
+      groups += step.kind != host::Step::Kind::kSingle ? 1 : 0;
+    }
+    Random random(seed + 1000);
+    const std::vector<Bytes> inputs = RandomInputs(random, *graph);
+    const auto expected = RunOutputs(graph, inputs, {.reference = true});
+    ASSERT_FALSE(expected.empty());
+    for (const host::CpuTarget target : SupportedTargets()) {
+      for (const size_t threads : {1, 2}) {
+        ASSERT_EQ(RunOutputs(graph, inputs, {.threads = threads, .target = target}), expected)
+            << host::CpuTargetName(target) << ", " << threads << " threads";
+      }
+    }
+  }
+  EXPECT_GT(groups, 300u);
 }
 
 }  // namespace
