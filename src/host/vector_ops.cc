@@ -305,6 +305,9 @@ void PackColumns(const uint8_t* b, size_t ldb, size_t k, size_t n, size_t block_
     if (i + 4 <= k) {
       const uint8_t* const rows[4] = {b + i * ldb, b + (i + 1) * ldb, b + (i + 2) * ldb,
                                       b + (i + 3) * ldb};
+      // The next columns are the next block's; rows are too far apart to be fetched ahead by
+      // the processor itself.
+      for (const uint8_t* row : rows) __builtin_prefetch(row + n);
       for (; c + 16 <= n; c += 16) PackFour(rows, c, out + c / 16 * block_stride);
     }
     for (; c < n; c += 16) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "base/memory.h"
@@ -104,6 +105,7 @@ struct Session::Impl {
     bool ShouldStop() const { return options.should_stop && options.should_stop(); }
   };
 
+  Status MakeTokenizer();
   Status SetDecoding(const SessionOptions& options);
   Status CheckPrompt(std::span<const uint32_t> prompt) const;
   Status Prefill(Run& run);
@@ -126,13 +128,23 @@ Result<std::unique_ptr<Session>> Session::Open(const SessionOptions& options) {
   OpenOptions open;
   open.verify = options.verify;
   SPILLWAY_ASSIGN_OR_RETURN(impl->package, Package::Open(options.package_path, open));
-  SPILLWAY_ASSIGN_OR_RETURN(impl->tokenizer, Tokenizer::Create(impl->package->tokenizer_data()));
-  impl->texts.emplace(*impl->tokenizer);
-  SPILLWAY_ASSIGN_OR_RETURN(impl->executor, OpenExecutor(impl->package, options));
+  // Both take a part of the time that a user waits for the first token.
+  Status tokenizer_status;
+  std::thread make_tokenizer([&] { tokenizer_status = impl->MakeTokenizer(); });
+  auto executor = OpenExecutor(impl->package, options);
+  make_tokenizer.join();
+  SPILLWAY_RETURN_IF_ERROR(tokenizer_status);
+  SPILLWAY_ASSIGN_OR_RETURN(impl->executor, std::move(executor));
   impl->generator = std::make_unique<Generator>(impl->executor.get());
   SPILLWAY_RETURN_IF_ERROR(impl->SetDecoding(options));
   impl->load_s = SecondsSince(start);
   return std::unique_ptr<Session>(new Session(std::move(impl)));
+}
+
+Status Session::Impl::MakeTokenizer() {
+  SPILLWAY_ASSIGN_OR_RETURN(tokenizer, Tokenizer::Create(package->tokenizer_data()));
+  texts.emplace(*tokenizer);
+  return OkStatus();
 }
 
 Status Session::Impl::SetDecoding(const SessionOptions& options) {

@@ -142,8 +142,8 @@ TEST_F(RealModelTest, FloatLogitsTokensAndPerplexity) {
 
 // The step graphs in 16a8w, as a package has them.
 std::unique_ptr<HostModelExecutor> Quantised(Decoder& decoder, const TensorRanges& ranges,
-                                             const FloatPrefix& prefix, DType kv,
-                                             ThreadPool* pool) {
+                                             const FloatPrefix& prefix, DType kv, ThreadPool* pool,
+                                             bool reference_kernels = false) {
   const ModelConfig& config = decoder.model().config();
   Recipe recipe;
   recipe.kv = kv;
@@ -167,6 +167,7 @@ std::unique_ptr<HostModelExecutor> Quantised(Decoder& decoder, const TensorRange
   }
   HostModelOptions options;
   options.pool = pool;
+  options.reference_kernels = reference_kernels;
   const Result<std::vector<Tensor>> constants =
       quantizer.QuantizePrefix(prefix, decoder.model().config());
   EXPECT_TRUE(constants.ok()) << constants.status().ToString();
@@ -178,6 +179,21 @@ std::unique_ptr<HostModelExecutor> Quantised(Decoder& decoder, const TensorRange
   auto executor = HostModelExecutor::Create({graphs}, embedding, options);
   EXPECT_TRUE(executor.ok()) << executor.status().ToString();
   return executor.ok() ? std::move(executor).value() : nullptr;
+}
+
+// A prompt and two tokens after it give the same bits.
+void ExpectSameLogits(ModelExecutor& a, ModelExecutor& b, std::span<const uint32_t> prompt) {
+  Generator first(&a), second(&b);
+  const uint32_t kept = first.StartPrompt(prompt);
+  ASSERT_EQ(second.StartPrompt(prompt), kept);
+  prompt = prompt.subspan(kept);
+  for (const size_t count : {prompt.size() - 2, size_t{1}, size_t{1}}) {
+    ASSERT_TRUE(first.Feed(prompt.first(count)).ok());
+    ASSERT_TRUE(second.Feed(prompt.first(count)).ok());
+    prompt = prompt.subspan(count);
+    const std::span<const float> x = first.logits(), y = second.logits();
+    ASSERT_TRUE(std::equal(x.begin(), x.end(), y.begin(), y.end()));
+  }
 }
 
 TEST_F(RealModelTest, QuantisedLogitsTokensAndPerplexity) {
@@ -207,6 +223,9 @@ TEST_F(RealModelTest, QuantisedLogitsTokensAndPerplexity) {
     SCOPED_TRACE(std::string(DTypeName(kv)));
     const auto executor = Quantised(decoder, *ranges, *prefix, kv, &pool);
     ASSERT_NE(executor, nullptr);
+    const auto reference = Quantised(decoder, *ranges, *prefix, kv, &pool, true);
+    ASSERT_NE(reference, nullptr);
+    ExpectSameLogits(*executor, *reference, std::span(prompt_).first(9));
     Generator generator(executor.get());
     const uint32_t kept = generator.StartPrompt(prompt_);
     EXPECT_EQ(kept, 1u) << "the prompt starts with the prefix's token";
