@@ -143,6 +143,116 @@ void BM_ReadMemory(benchmark::State& state) {
 }
 BENCHMARK(BM_ReadMemory)->Arg(1)->Arg(2)->UseRealTime();
 
+// Attention as one step, three KV heads of 64 with three query heads each. Args: threads,
+// tokens of a call, context, tokens before. The columns of a row that a call sees count.
+void BM_Attention(benchmark::State& state) {
+  const auto tokens = static_cast<uint32_t>(state.range(1));
+  const auto context = static_cast<uint32_t>(state.range(2));
+  const auto before = static_cast<uint32_t>(state.range(3));
+  const uint32_t past = context - tokens;
+  Graph graph("bench");
+  AddAttentionInput(graph, "q", DType::kU16, {1, 3, 3 * tokens, 64});
+  const TensorId mask = graph.AddInput("mask", DType::kU16, {1, 1, tokens, context});
+  graph.mutable_tensor(mask).encoding = Encoding::PerTensor(DType::kU16, 255.0f / 65535.0f, -65535);
+  AddAttentionInput(graph, "k.new", DType::kU8, {1, 3, 64, tokens});
+  AddAttentionInput(graph, "v.new", DType::kU8, {1, 3, tokens, 64});
+  AddAttentionInput(graph, "k.cache", DType::kU8, {1, 3, 64, past});
+  AddAttentionInput(graph, "v.cache", DType::kU8, {1, 3, past, 64});
+  const auto add = [&](OpType type, const char* name, std::vector<TensorId> inputs,
+                       Encoding encoding, OpAttributes attributes = {}) {
+    const TensorId id = graph.AddOp(type, name, std::move(inputs), std::move(attributes));
+    graph.mutable_tensor(id).encoding = std::move(encoding);
+    return id;
+  };
+  const Encoding kv = graph.tensor(2).encoding;
+  const TensorId k = add(OpType::kConcat, "k", {4, 2}, kv, {.axis = 3});
+  const TensorId v = add(OpType::kConcat, "v", {5, 3}, kv, {.axis = 2});
+  const TensorId tiled =
+      add(OpType::kTile, "tiled", {mask}, graph.tensor(mask).encoding, {.ints = {1, 1, 3, 1}});
+  const TensorId scores = add(OpType::kMatMul, "scores", {0, k}, U16(1e-3f));
+  const TensorId masked =
+      add(OpType::kAdd, "masked", {scores, tiled}, Encoding::PerTensor(DType::kU16, 1e-3f, -45000));
+  const TensorId weights = add(OpType::kSoftmax, "weights", {masked},
+                               Encoding::PerTensor(DType::kU16, 1.0f / 65535.0f, 0));
+  graph.MarkOutput(add(OpType::kMatMul, "mixed", {weights, v}, U16(1e-4f)));
+
+  ThreadPool pool(static_cast<size_t>(state.range(0)));
+  auto executor = host::Executor::Create(std::make_shared<const Graph>(std::move(graph)), &pool);
+  if (!executor.ok()) {
+    state.SkipWithError(executor.status().ToString().c_str());
+    return;
+  }
+  for (size_t i = 0; i < 6; ++i) {
+    const auto input = (*executor)->input(i);
+    for (size_t j = 0; j < input.size(); ++j) input[j] = static_cast<std::byte>(j * 37 % 251);
+  }
+  auto* open = reinterpret_cast<uint16_t*>((*executor)->input(1).data());
+  for (uint32_t t = 0; t < tokens; ++t) {
+    for (uint32_t c = 0; c < context; ++c) {
+      open[t * context + c] = c < before || (c >= past && c - past <= t) ? 65535 : 0;
+    }
+  }
+  for (auto _ : state) {
+    if (!(*executor)->Run().ok()) state.SkipWithError("run failed");
+  }
+  const double columns = tokens * (before + (tokens + 1) / 2.0);
+  state.counters["MAC/s"] =
+      benchmark::Counter(2 * 9 * 64 * columns, benchmark::Counter::kIsIterationInvariantRate);
+}
+BENCHMARK(BM_Attention)
+    ->Args({1, 1, 8192, 0})
+    ->Args({1, 1, 8192, 128})
+    ->Args({1, 1, 8192, 1024})
+    ->Args({1, 1, 8192, 8191})
+    ->Args({1, 128, 8192, 0})
+    ->Args({1, 128, 8192, 896})
+    ->Args({2, 128, 8192, 896})
+    ->UseRealTime();
+
+// A loop of the pool that does nothing: what splitting work costs.
+void BM_EmptyLoop(benchmark::State& state) {
+  ThreadPool pool(static_cast<size_t>(state.range(0)));
+  for (auto _ : state) {
+    pool.ParallelFor(pool.threads(), 1,
+                     [](size_t begin, size_t, size_t) { benchmark::DoNotOptimize(begin); });
+  }
+}
+BENCHMARK(BM_EmptyLoop)->Arg(1)->Arg(2)->UseRealTime();
+
+#if defined(__x86_64__)
+// The most multiply-adds of f32 that one thread can do: the limit of BM_LinearF32.
+template <typename Vector>
+[[gnu::always_inline]] inline void MultiplyAdd(Vector (&sums)[10], const Vector& by) {
+  for (Vector& sum : sums) sum = sum * by + by;
+  for (Vector& sum : sums) asm volatile("" : "+v"(sum));
+}
+[[gnu::target("avx512f")]] double Peak512(int64_t loops) {
+  typedef float V __attribute__((vector_size(64)));
+  V sums[10] = {}, by = {};
+  for (int64_t i = 0; i < loops; ++i) MultiplyAdd(sums, by);
+  return 160.0;
+}
+[[gnu::target("avx2,fma")]] double Peak256(int64_t loops) {
+  typedef float V __attribute__((vector_size(32)));
+  V sums[10] = {}, by = {};
+  for (int64_t i = 0; i < loops; ++i) MultiplyAdd(sums, by);
+  return 80.0;
+}
+void BM_PeakF32(benchmark::State& state) {
+  const bool wide = __builtin_cpu_supports("avx512f") != 0;
+  if (!wide && __builtin_cpu_supports("fma") == 0) {
+    state.SkipWithError("needs FMA");
+    return;
+  }
+  constexpr int64_t kLoops = 100000;
+  double each = 0;
+  for (auto _ : state) each = wide ? Peak512(kLoops) : Peak256(kLoops);
+  state.counters["MAC/s"] =
+      benchmark::Counter(each * kLoops, benchmark::Counter::kIsIterationInvariantRate);
+}
+BENCHMARK(BM_PeakF32);
+#endif
+
 }  // namespace
 }  // namespace spillway
 
