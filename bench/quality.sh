@@ -3,7 +3,7 @@
 # of every recipe.
 #
 #   bench/quality.sh [recipe or JSON file]...      (after ./quickstart; default: all built-in
-#                                                   recipes, and mixed with 5 bits)
+#                                                   recipes)
 #
 # WINDOWS (20), CONTEXT (512), TEXT (../shared/data/wikitext2_test.txt), GOLDEN (the folder
 # with prompt.json; ../shared/data/smollm2), PROGRAM and KEEP (a folder for the packages; one
@@ -28,10 +28,6 @@ recipes=("$@")
 if [ ${#recipes[@]} -eq 0 ]; then
   mapfile -t recipes < <("$program" recipes --json |
     python3 -c 'import json, sys; [print(r["name"]) for r in json.load(sys.stdin)["recipes"]]')
-  [ -f "$packages/mixed.json" ] ||
-    "$program" sensitivity "$model" --recipe 16a4w-block --target-bits 5 \
-      -o "$packages/mixed.json" --quiet >/dev/null
-  recipes+=("$packages/mixed.json")
 fi
 made=()
 for recipe in "${recipes[@]}"; do

@@ -3,6 +3,7 @@
 #include "eval/analyze.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "base/file.h"
 #include "checks.h"
@@ -92,6 +93,8 @@ Result<AnalysisReport> AnalyzeCommand::Analyze(Progress* progress) {
   tokens.resize(report.tokens);
   SPILLWAY_ASSIGN_OR_RETURN(report.simulator,
                             CompareOperations(package, tokens, operations_, progress));
+  std::stable_sort(report.simulator.begin(), report.simulator.end(),
+                   [](const auto& a, const auto& b) { return a.sqnr_db < b.sqnr_db; });
   return report;
 }
 

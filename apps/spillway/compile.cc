@@ -24,6 +24,8 @@ constexpr char kExamples[] =
     "  spillway compile model.gguf --soc SM8750 --dry-run\n"
     "  # For this machine's processor only, without the vendor's libraries.\n"
     "  spillway compile model.gguf -o pkg/ --htp off\n"
+    "  # 4-bit weights, the most sensitive ones with 8 bits, at most 5 on average.\n"
+    "  spillway compile model.gguf -o pkg/ --recipe mixed --save-recipe found.json\n"
     "  # Also a context that the vendor's x86 simulator can load.\n"
     "  spillway compile model.gguf -o pkg/ --with-simulator\n"
     "Every command also takes --verbose, --log-level, --quiet and --json.\n";
@@ -114,8 +116,22 @@ void CompileCommand::AddModelOptions(CLI::App& app) {
 void CompileCommand::AddQuantisationOptions(CLI::App& app) {
   const std::string group = "Quantisation";
   app.add_option("--quant,--recipe", options_.recipe,
-                 "Types of activations and weights; 16a8w: 16-bit activations, 8-bit weights")
+                 "Types of activations and weights: a built-in recipe ('spillway recipes') or a\n"
+                 "JSON file; 16a8w: 16-bit activations, 8-bit weights")
       ->capture_default_str()
+      ->group(group);
+  app.add_option(
+         "--target-bits", options_.target_bits,
+         "Mixed precision: raise weights from 4 to 8 bits where it pays most, to at most so\n"
+         "many bits a weight on average; default: what the recipe says (mixed: 5)")
+      ->check(CLI::PositiveNumber)
+      ->group(group);
+  app.add_option("--target-sqnr", options_.target_sqnr_db,
+                 "The same until the logits have this signal to noise, in dB")
+      ->check(CLI::PositiveNumber)
+      ->group(group);
+  app.add_option("--save-recipe", options_.recipe_output,
+                 "Write the recipe to this file as it was used, with what was found")
       ->group(group);
   app.add_option("--kv-bits", options_.kv_bits,
                  "Bits of the KV cache's values: 8 or 16; default: as the recipe says")

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "command.h"
+#include "compiler/prepare_model.h"
 #include "json_text.h"
 #include "model/tokenizer.h"
 #include "text.h"
@@ -25,15 +26,14 @@ constexpr char kExamples[] =
     "goes on: weights that do most damage for their bits are raised to 8 bits until the logits\n"
     "have --target-sqnr, or as long as the decoder's weights have at most --target-bits on\n"
     "average (block multipliers counted, the head apart). The recipe goes to --output or, when\n"
-    "there is none, to standard output.\n\n"
+    "there is none, to standard output. 'spillway compile' has the same targets and searches\n"
+    "itself; a recipe like 'mixed' has its own.\n\n"
     "Examples:\n"
     "  spillway sensitivity model.gguf --recipe 16a4w-block\n"
     "  spillway sensitivity model.gguf --recipe 8a8w --activations --top 30\n"
     "  spillway sensitivity model.gguf --target-bits 5 -o mixed.json\n"
     "  spillway compile model.gguf -o pkg/ --recipe mixed.json\n"
     "Every command also takes --verbose, --log-level, --quiet and --json.\n";
-
-constexpr uint32_t kWindow = 128;  // tokens
 
 struct Found {
   std::vector<OperationDamage> damage;
@@ -47,95 +47,111 @@ class SensitivityCommand : public Command {
 
  private:
   Status CheckArguments() const;
+  Result<Recipe> ChooseRecipe() const;
   Result<Found> Rank(Progress* progress);
-  bool has_target() const { return options_.target_sqnr_db > 0 || options_.max_bits > 0; }
+  bool has_target() const { return target_sqnr_db_ > 0 || target_bits_ > 0; }
   std::string ToText(const Found& found) const;
   Json ToJson(const Found& found) const;
 
-  std::string model_, recipe_ = "16a4w-block", output_;
-  std::vector<std::string> texts_;
-  uint32_t calib_tokens_ = 1024, top_ = 20, threads_ = 0;
+  std::string recipe_ = "16a4w-block", output_;
+  CompileOptions calibration_;  // its model, calibration data, prefix and threads
+  uint32_t top_ = 20;
   bool activations_ = false;
-  MixedOptions options_;
+  double target_sqnr_db_ = 0, target_bits_ = 0;
+  SensitivityOptions options_;
 };
 
 SensitivityCommand::SensitivityCommand(CLI::App& program) {
   CLI::App& app = *program.add_subcommand(
       "sensitivity", "Rank operations by what quantising them costs; find a mixed recipe");
   app.fallthrough();
-  app.add_option("MODEL", model_, "The model, a GGUF file")->required();
+  app.add_option("MODEL", calibration_.model_path, "The model, a GGUF file")->required();
   app.add_option("--recipe", recipe_, "How operations are quantised: built in, or a JSON file")
       ->capture_default_str();
   CLI::Option* activations =
       app.add_flag("--activations", activations_, "Rank activations instead of weights");
-  app.add_option("--target-sqnr", options_.target_sqnr_db,
+  app.add_option("--target-sqnr", target_sqnr_db_,
                  "Find a recipe whose weights leave the logits this signal to noise, in dB")
       ->check(CLI::PositiveNumber)
       ->excludes(activations);
-  app.add_option("--target-bits", options_.max_bits,
+  app.add_option("--target-bits", target_bits_,
                  "Find the best recipe with at most so many bits a weight")
       ->check(CLI::PositiveNumber)
       ->excludes(activations);
   app.add_option("-o,--output", output_, "Write the recipe to this file");
-  app.add_option("--calib,--calib-text", texts_, "Files to measure on; default: a built-in text")
+  app.add_option("--calib,--calib-text", calibration_.calib_paths,
+                 "Files to measure on, text or conversations; default: a built-in text")
       ->take_all();
-  app.add_option("--calib-tokens", calib_tokens_, "Tokens of it for ranges and weights")
-      ->check(CLI::Range(16, 1 << 24))
+  app.add_option("--calib-tokens", calibration_.calib_tokens,
+                 "Tokens of it for ranges and weights; default: as 'compile' takes")
+      ->check(CLI::Range(16, 1 << 24));
+  app.add_option("--prefix-tokens", calibration_.prefix_tokens,
+                 "Tokens that are kept in the cache: auto, none, or ids, as for 'compile'")
       ->capture_default_str();
-  app.add_option("--tokens", options_.sensitivity.tokens, "Tokens that logits are measured on")
+  app.add_option("--tokens", options_.tokens, "Tokens that logits are measured on")
       ->check(CLI::Range(2, 1 << 16))
       ->capture_default_str();
   app.add_option("--top", top_, "Operations to print; 0: all")->capture_default_str();
-  app.add_option("--threads", threads_, "0: all processors")
+  app.add_option("--threads", calibration_.threads, "0: all processors")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app.footer(kExamples);
 }
 
 Status SensitivityCommand::CheckArguments() const {
-  if (!FileExists(model_)) return NotFoundError(model_ + ": there is no such file");
-  for (const std::string& path : texts_) {
+  const std::string& model = calibration_.model_path;
+  if (!FileExists(model)) return NotFoundError(model + ": there is no such file");
+  for (const std::string& path : calibration_.calib_paths) {
     if (!FileExists(path)) return NotFoundError("--calib " + path + ": no such file");
   }
-  if (output_.empty() || has_target()) return OkStatus();
-  return InvalidArgumentError(
-      "--output is for the recipe that --target-sqnr or --target-bits find");
+  return OkStatus();
+}
+
+Result<Recipe> SensitivityCommand::ChooseRecipe() const {
+  SPILLWAY_ASSIGN_OR_RETURN(Recipe recipe, FindRecipe(recipe_));
+  if (recipe.is_float()) {
+    return InvalidArgumentError(
+        fmt::format("recipe {} has no integers to rank; give a quantised one", recipe.name));
+  }
+  if (activations_) recipe.mixed.reset();
+  if (!has_target()) return recipe;
+  MixedTarget target = recipe.mixed.value_or(MixedTarget{});
+  target.max_bits = target_bits_;
+  target.target_sqnr_db = target_sqnr_db_;
+  return WithMixedTarget(std::move(recipe), target);
 }
 
 Result<Found> SensitivityCommand::Rank(Progress* progress) {
-  SPILLWAY_ASSIGN_OR_RETURN(const Recipe recipe, FindRecipe(recipe_));
-  if (!recipe.transforms.empty()) {
-    return UnsupportedError(
-        fmt::format("recipe {} transforms the weights; give one without transforms", recipe.name));
+  CheckedOptions checked;
+  SPILLWAY_ASSIGN_OR_RETURN(checked.recipe, ChooseRecipe());
+  const Recipe& recipe = checked.recipe;
+  if (!output_.empty() && !recipe.mixed) {
+    return InvalidArgumentError(
+        "--output is for the recipe that --target-sqnr or --target-bits find");
   }
-  ReportProgress(progress, "open " + model_, -1);
-  SPILLWAY_ASSIGN_OR_RETURN(auto model, Model::Open(model_));
+  ReportProgress(progress, "open " + calibration_.model_path, -1);
+  SPILLWAY_ASSIGN_OR_RETURN(auto model, Model::Open(calibration_.model_path));
   SPILLWAY_ASSIGN_OR_RETURN(const TokenizerData tokens, TokenizerData::FromGguf(*model->file()));
-  SPILLWAY_ASSIGN_OR_RETURN(const CalibrationWindows data,
-                            ReadCalibrationWindows(tokens, texts_, kWindow, calib_tokens_));
-  ThreadPool pool(threads_);
-  Decoder decoder(std::move(model));
-  FloatPrefix prefix;
-  SPILLWAY_ASSIGN_OR_RETURN(std::vector<uint32_t> prefix_tokens,
-                            FindPrefixTokens(decoder, data, &pool));
-  if (!prefix_tokens.empty()) {
-    SPILLWAY_ASSIGN_OR_RETURN(prefix, ComputePrefix(decoder, std::move(prefix_tokens), &pool));
-  }
+  ThreadPool pool(calibration_.threads);
+  SPILLWAY_ASSIGN_OR_RETURN(
+      const CalibrationSetup setup,
+      SetUpCalibration(std::move(model), tokens, calibration_, checked, &pool, progress));
+  Decoder& decoder = *setup.decoder;
   Found found;
   if (activations_) {
-    SPILLWAY_ASSIGN_OR_RETURN(const TensorRanges ranges,
-                              Calibrate(decoder, data.windows, prefix, recipe, &pool, progress));
-    SPILLWAY_ASSIGN_OR_RETURN(found.damage,
-                              RankActivations(decoder, data.windows, prefix, recipe, ranges,
-                                              options_.sensitivity, &pool, progress));
-  } else if (has_target()) {
-    options_.base = recipe;
     SPILLWAY_ASSIGN_OR_RETURN(
-        found.mixed, FindMixedRecipe(decoder, data.windows, prefix, options_, &pool, progress));
+        const TensorRanges ranges,
+        Calibrate(decoder, setup.windows, setup.prefix, recipe, &pool, progress));
+    SPILLWAY_ASSIGN_OR_RETURN(found.damage,
+                              RankActivations(decoder, setup.windows, setup.prefix, recipe, ranges,
+                                              options_, &pool, progress));
+  } else if (recipe.mixed) {
+    SPILLWAY_ASSIGN_OR_RETURN(found.mixed, FindMixedRecipe(decoder, setup.windows, setup.prefix,
+                                                           recipe, options_, &pool, progress));
     found.damage = found.mixed->damage;
   } else {
-    SPILLWAY_ASSIGN_OR_RETURN(found.damage, RankWeights(decoder, data.windows, prefix, recipe,
-                                                        options_.sensitivity, &pool, progress));
+    SPILLWAY_ASSIGN_OR_RETURN(found.damage, RankWeights(decoder, setup.windows, setup.prefix,
+                                                        recipe, options_, &pool, progress));
   }
   return found;
 }
@@ -143,12 +159,13 @@ Result<Found> SensitivityCommand::Rank(Progress* progress) {
 size_t Shown(size_t count, uint32_t top) { return top == 0 ? count : std::min<size_t>(count, top); }
 
 std::string SensitivityCommand::ToText(const Found& found) const {
-  TextTable table({"operation", "SQNR dB", "weights"});
+  TextTable table({"operation", "SQNR dB", "KL", "weights"});
   for (size_t i = 0; i < Shown(found.damage.size(), top_); ++i) {
     const OperationDamage& operation = found.damage[i];
     table.AddRow(
         {operation.operation,
          std::isfinite(operation.sqnr_db) ? fmt::format("{:.2f}", operation.sqnr_db) : "no noise",
+         fmt::format("{:.2e}", operation.kl),
          operation.weights == 0 ? "" : std::to_string(operation.weights)});
   }
   std::string text = fmt::format("{}: each operation's {} quantised alone, worst first\n", recipe_,
@@ -175,6 +192,7 @@ Json SensitivityCommand::ToJson(const Found& found) const {
     const OperationDamage& operation = found.damage[i];
     json["damage"].push_back({{"operation", operation.operation},
                               {"sqnr_db", decibels(operation.sqnr_db)},
+                              {"kl_divergence", operation.kl},
                               {"weights", operation.weights}});
   }
   if (found.mixed.has_value()) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,7 +37,15 @@ struct CompileOptions {
   uint32_t context_len = 512;  // columns of the attention mask
   std::string io_profile = "spillway";
 
+  // A built-in recipe or a JSON file (docs/recipes.md).
   std::string recipe = "16a8w";
+  // Mixed precision: raises weights of the recipe from 4 to 8 bits where it pays most, while
+  // they have at most so many bits on average, or until their logits have that SQNR in dB; 0:
+  // what the recipe says.
+  double target_bits = 0;
+  double target_sqnr_db = 0;
+  // File that the recipe is written to as it was used, rules found included; empty: none.
+  std::string recipe_output;
   uint32_t kv_bits = 0;          // 8 or 16; 0: what the recipe says
   // Files to calibrate with, like what the model will see: text, or conversations
   // (*.json, *.jsonl: messages with "role" and "content"). Empty: the built-in text.
@@ -125,6 +134,15 @@ struct ShardReport {
   std::vector<GraphReport> graphs;
 };
 
+// What the search for a recipe of mixed precision found.
+struct MixedReport {
+  double bits = 0;          // of a weight of the decoder, on average; block scales counted
+  double sqnr_db = 0;       // of the logits, weights quantised and activations float
+  double base_sqnr_db = 0;  // the same before anything was raised
+  bool target_met = true;   // of target_sqnr_db
+  std::vector<std::string> raised;  // operations, those that it helps most first
+};
+
 struct SPILLWAY_EXPORT CompileReport {
   std::string package_path;
   std::string soc;
@@ -136,6 +154,7 @@ struct SPILLWAY_EXPORT CompileReport {
   // Why there is no context binary; empty when there is one.
   std::string htp_left_out;
   std::vector<uint32_t> prefix_tokens;  // see CompileOptions; empty: none
+  std::optional<MixedReport> mixed;     // of a recipe that was searched
   std::string vendor_build_id;
   double wall_s = 0, calibrate_s = 0, quantize_s = 0, write_s = 0;
   double vendor_s = 0;           // everything in the vendor's process

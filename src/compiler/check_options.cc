@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "quantize/recipe.h"
+#include "quantize/sensitivity.h"
 
 namespace spillway {
 namespace {
@@ -82,8 +83,26 @@ Status CheckOutcome(const CompileOptions& options) {
   return OkStatus();
 }
 
+// The options' targets go before the recipe's own; one alone takes the place of both.
+Result<Recipe> AddMixedTarget(const CompileOptions& options, Recipe recipe) {
+  if (options.target_bits == 0 && options.target_sqnr_db == 0) return recipe;
+  if (recipe.is_float()) {
+    return InvalidArgumentError(fmt::format(
+        "recipe {} has no integer weights whose bits could be raised: leave --target-bits and "
+        "--target-sqnr away",
+        recipe.name));
+  }
+  MixedTarget target = recipe.mixed.value_or(MixedTarget{});
+  target.max_bits = options.target_bits;
+  target.target_sqnr_db = options.target_sqnr_db;
+  recipe = WithMixedTarget(std::move(recipe), target);
+  SPILLWAY_RETURN_IF_ERROR(recipe.Validate().WithContext("recipe " + recipe.name));
+  return recipe;
+}
+
 Result<Recipe> ChooseRecipe(const CompileOptions& options) {
   SPILLWAY_ASSIGN_OR_RETURN(Recipe recipe, FindRecipe(options.recipe));
+  SPILLWAY_ASSIGN_OR_RETURN(recipe, AddMixedTarget(options, std::move(recipe)));
   if (recipe.is_float()) {
     if (options.kv_bits == 8) {
       return InvalidArgumentError(fmt::format(

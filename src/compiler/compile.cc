@@ -116,7 +116,7 @@ class Compilation {
     DescribeModel(*model);
 
     const ContextSizes sizes = EstimateContextSizes(*model, options_, checked_.recipe);
-    SPILLWAY_ASSIGN_OR_RETURN(const std::vector<LayerRange> shards,
+    SPILLWAY_ASSIGN_OR_RETURN(std::vector<LayerRange> shards,
                               PlanShards(sizes, options_, VendorMemory()));
 
     ThreadPool pool(options_.threads);
@@ -126,7 +126,13 @@ class Compilation {
     report_.calibrate_s = calibrate.Seconds();
     report_.prefix_tokens = prepared.prefix.tokens;
     manifest_.prefix_tokens = prepared.prefix.tokens;
-
+    report_.mixed = std::move(prepared.mixed);
+    recipe_ = std::move(prepared.recipe);
+    if (report_.mixed) {
+      // Now the bits of each layer are known.
+      SPILLWAY_ASSIGN_OR_RETURN(shards, PlanShards(EstimateContextSizes(*model, options_, recipe_),
+                                                   options_, VendorMemory()));
+    }
     SPILLWAY_RETURN_IF_ERROR(MakeShards(std::move(prepared), shards, &pool, writer));
     return HashModel(*model);
   }
@@ -155,7 +161,7 @@ class Compilation {
     const Stopwatch all;
     progress_.Update("quantise", 0.0);
     Decoder& decoder = *prepared.decoder;
-    GraphQuantizer quantizer(checked_.recipe, std::move(prepared.ranges), pool);
+    GraphQuantizer quantizer(recipe_, std::move(prepared.ranges), pool);
     quantizer.UseMatrices(std::move(prepared.weights));
     std::vector<Tensor> extra;
     SPILLWAY_RETURN_IF_ERROR(QuantizeExtra(decoder, prepared.prefix, quantizer, extra));
@@ -190,7 +196,7 @@ class Compilation {
   Status QuantizeExtra(Decoder& decoder, const FloatPrefix& prefix_values,
                        GraphQuantizer& quantizer, std::vector<Tensor>& extra) {
     const ModelConfig& config = decoder.model().config();
-    const bool shared = checked_.recipe.SharesEmbedding(decoder.TiesEmbedding());
+    const bool shared = recipe_.SharesEmbedding(decoder.TiesEmbedding());
     const std::string name = shared ? kHeadWeightName : kEmbeddingWeightName;
     Tensor embedding = quantizer.QuantizeEmbedding(name, decoder.EmbeddingData(), config.vocab_size,
                                                    config.hidden_dim);
@@ -199,9 +205,9 @@ class Compilation {
                               quantizer.QuantizePrefix(prefix_values, config));
     std::move(prefix.begin(), prefix.end(), std::back_inserter(extra));
     manifest_.embedding_tensor = name;
-    manifest_.recipe = checked_.recipe.name;
-    manifest_.recipe_json = checked_.recipe.ToJson();
-    manifest_.kv_dtype = checked_.recipe.kv;
+    manifest_.recipe = recipe_.name;
+    manifest_.recipe_json = recipe_.ToJson();
+    manifest_.kv_dtype = recipe_.kv;
     return OkStatus();
   }
 
@@ -267,12 +273,14 @@ class Compilation {
     SPILLWAY_RETURN_IF_ERROR(writer.AddFile("report.json", report_.ToJson() + "\n"));
     SPILLWAY_RETURN_IF_ERROR(writer.Commit(manifest_));
     report_.wall_s = wall.Seconds();
-    return OkStatus();
+    if (options_.recipe_output.empty()) return OkStatus();
+    return WriteFileAtomically(options_.recipe_output, manifest_.recipe_json);
   }
 
   const CompileOptions& options_;
   CallbackProgress progress_;
   CheckedOptions checked_;
+  Recipe recipe_;  // as it is used: what a search found is in it
   std::string library_dir_;
   HtpOptions htp_;  // as they were used
   std::vector<std::string> shard_hashes_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -164,6 +165,25 @@ std::string ShardText(const ShardReport& shard) {
                      shard.from_cache ? "; from the cache" : "");
 }
 
+// JSON has no infinity: logits without noise.
+Json Decibels(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json MixedJson(const MixedReport& mixed) {
+  return Json{{"bits", mixed.bits},
+              {"sqnr_db", Decibels(mixed.sqnr_db)},
+              {"base_sqnr_db", Decibels(mixed.base_sqnr_db)},
+              {"target_met", mixed.target_met},
+              {"raised", mixed.raised}};
+}
+
+std::string MixedText(const MixedReport& mixed) {
+  return fmt::format(
+      "  mixed precision: {} operations raised, {:.3f} bits a weight, logits {:.2f} dB (before: "
+      "{:.2f}){}\n",
+      mixed.raised.size(), mixed.bits, mixed.sqnr_db, mixed.base_sqnr_db,
+      mixed.target_met ? "" : "; the target is not met");
+}
+
 }  // namespace
 
 std::string CompileReport::ToJson() const {
@@ -181,6 +201,7 @@ std::string CompileReport::ToJson() const {
   json["slc_allocator"] = SlcJson(slc);
   json["htp_left_out"] = htp_left_out;
   json["prefix_tokens"] = prefix_tokens;
+  if (mixed) json["mixed"] = MixedJson(*mixed);
   json["vendor_build_id"] = vendor_build_id;
   json["wall_s"] = wall_s;
   json["calibrate_s"] = calibrate_s;
@@ -204,6 +225,7 @@ std::string CompileReport::ToText() const {
     text += fmt::format("  prefix KV: the cache starts with token {}\n",
                         fmt::join(prefix_tokens, ", "));
   }
+  if (mixed) text += MixedText(*mixed);
   for (size_t i = 0; i < shards.size() && htp_left_out.empty(); ++i) {
     const ShardReport& shard = shards[i];
     text += fmt::format("  shard {} (layers {} to {}): {}\n", i, shard.first_layer,

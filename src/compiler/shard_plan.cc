@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "compiler/estimate.h"
+#include "quantize/sensitivity.h"
 
 namespace spillway {
 namespace {
@@ -70,6 +71,18 @@ double ContextBytesPerWeight(const WeightScheme& scheme) {
   }
 }
 
+namespace {
+
+// How much of weights with that scheme is raised at most, before it is known which.
+double RaisedShare(const MixedTarget& target, const WeightScheme& scheme) {
+  const double extra = BitsOf(target.raised) - BitsOf(scheme);
+  if (extra <= 0) return 0;
+  if (target.max_bits <= 0) return 1;
+  return std::clamp((target.max_bits - BitsOf(scheme)) / extra, 0.0, 1.0);
+}
+
+}  // namespace
+
 uint64_t ContextSizes::WeightBytes(uint32_t first_layer, uint32_t num_layers) const {
   const auto begin = layers.begin() + first_layer;
   uint64_t bytes = std::accumulate(begin, begin + num_layers, uint64_t{0});
@@ -89,7 +102,12 @@ ContextSizes EstimateContextSizes(const Model& model, const CompileOptions& opti
   const ModelConfig& config = model.config();
   ContextSizes sizes;
   const auto weights = [&](const std::string& name, const WeightView& view) {
-    const double each = ContextBytesPerWeight(recipe.WeightOf(name));
+    const WeightScheme scheme = recipe.WeightOf(name);
+    double each = ContextBytesPerWeight(scheme);
+    if (recipe.mixed && name != "head") {
+      const double raised = RaisedShare(*recipe.mixed, scheme);
+      each = (1 - raised) * each + raised * ContextBytesPerWeight(recipe.mixed->raised);
+    }
     return static_cast<uint64_t>(each * static_cast<double>(view.rows() * view.cols()));
   };
   const auto values = [](const WeightView& view) { return view.rows() * view.cols(); };

@@ -11,10 +11,10 @@
 #include <unordered_map>
 #include <utility>
 
-#include "base/float16.h"
 #include "eval/float_executor.h"
 #include "eval/op_text.h"
 #include "eval/perplexity.h"
+#include "eval/tensor_value.h"
 #include "quantize/recipe.h"
 #include "quantize/transform.h"
 #include "runtime/generator.h"
@@ -38,28 +38,6 @@ struct VisibleColumns {
     return column < past || (column >= context - ar && column - (context - ar) <= row % ar);
   }
 };
-
-float ValueAt(const Tensor& tensor, const std::byte* data, size_t i) {
-  switch (tensor.dtype) {
-    case DType::kU8:
-      return DequantizeValue(static_cast<int32_t>(data[i]), tensor.encoding);
-    case DType::kU16: {
-      uint16_t value;
-      std::memcpy(&value, data + i * sizeof(value), sizeof(value));
-      return DequantizeValue(value, tensor.encoding);
-    }
-    case DType::kF16: {
-      uint16_t value;
-      std::memcpy(&value, data + i * sizeof(value), sizeof(value));
-      return HalfToFloat(value);
-    }
-    default: {
-      float value;
-      std::memcpy(&value, data + i * sizeof(value), sizeof(value));
-      return value;
-    }
-  }
-}
 
 // Real values that a tensor can hold, with half a step on either side.
 std::pair<float, float> HeldRange(const Tensor& tensor) {

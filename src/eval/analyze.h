@@ -47,7 +47,8 @@ struct AnalysisReport {
   // Operations without a float tensor to compare with (smoothing divides it by factors
   // that the package does not carry).
   std::vector<std::string> left_out;
-  // With the simulator: host against the vendor's library, one operation at a time.
+  // With the simulator: host against the vendor's library, one operation at a time on the
+  // host's inputs. In the report's order: lowest SQNR first.
   std::vector<OperationDifference> simulator;
 
   // `top`: how many operations to print; 0: all. JSON has no infinity: it becomes null.

@@ -22,21 +22,25 @@ std::string DecibelText(double value) {
 size_t Shown(size_t count, uint32_t top) { return top == 0 ? count : std::min<size_t>(count, top); }
 
 Json SimulatorJson(const OperationDifference& operation) {
-  return {{"operation", operation.operation}, {"type", operation.type},
-          {"types", operation.types},         {"max_lsb", operation.max_lsb},
-          {"mean_lsb", operation.mean_lsb},   {"allowed_lsb", operation.allowed_lsb}};
+  return {{"operation", operation.operation},
+          {"type", operation.type},
+          {"types", operation.types},
+          {"max_lsb", operation.max_lsb},
+          {"mean_lsb", operation.mean_lsb},
+          {"allowed_lsb", operation.allowed_lsb},
+          {"sqnr_db", Decibels(operation.sqnr_db)}};
 }
 
 std::string SimulatorText(const std::vector<OperationDifference>& operations, size_t shown) {
   std::string text = fmt::format(
-      "\n{} operations alone, host against the vendor's library\n{:<26} "
-      "{:<16} {:>8} {:>9} {:>8}  types\n",
-      operations.size(), "operation", "type", "max LSB", "mean LSB", "allowed");
+      "\n{} operations alone, host against the vendor's library, worst first\n{:<26} "
+      "{:<16} {:>9} {:>8} {:>9} {:>8}  types\n",
+      operations.size(), "operation", "type", "SQNR dB", "max LSB", "mean LSB", "allowed");
   for (size_t i = 0; i < shown; ++i) {
     const OperationDifference& operation = operations[i];
-    text += fmt::format("{:<26} {:<16} {:>8.0f} {:>9.2f} {:>8.0f}  {}\n", operation.operation,
-                        operation.type, operation.max_lsb, operation.mean_lsb,
-                        operation.allowed_lsb, operation.types);
+    text += fmt::format("{:<26} {:<16} {:>9} {:>8.0f} {:>9.2f} {:>8.0f}  {}\n", operation.operation,
+                        operation.type, DecibelText(operation.sqnr_db), operation.max_lsb,
+                        operation.mean_lsb, operation.allowed_lsb, operation.types);
   }
   return text;
 }

@@ -13,6 +13,8 @@
 #include "eval/allowed_difference.h"
 #include "eval/integer_difference.h"
 #include "eval/op_text.h"
+#include "eval/perplexity.h"
+#include "eval/tensor_value.h"
 #include "eval/verify.h"
 #include "qnn/htp/soc_table.h"
 #include "runtime/context_runner.h"
@@ -155,6 +157,18 @@ Result<std::unique_ptr<ContextRunner>> LoadProbe(const Graph& graph, const Packa
   return OpenContextInWorker(runner);
 }
 
+// Of the values that two tensors of one type and encoding stand for.
+double SqnrOfTensors(const Tensor& tensor, const std::byte* reference, const std::byte* tested) {
+  double signal = 0, noise = 0;
+  for (size_t i = 0; i < NumElements(tensor.shape); ++i) {
+    const double expected = ValueAt(tensor, reference, i);
+    const double error = expected - ValueAt(tensor, tested, i);
+    signal += expected * expected;
+    noise += error * error;
+  }
+  return SqnrOf(signal, noise);
+}
+
 class OperationComparison {
  public:
   OperationComparison(std::shared_ptr<const Package> package, const OperationOptions& options,
@@ -223,12 +237,14 @@ class OperationComparison {
     for (size_t i = 0; i < loaded.outputs.size(); ++i) {
       const Op& op = *probe.ops()[i];
       const Tensor& output = graph.tensor(op.outputs[0]);
+      const std::byte* const expected = recorder.Find(output.name)->data();
+      const std::byte* const found = runner->memory().data() + places.outputs[i];
       IntegerDifference difference;
-      difference.Add(output.dtype, recorder.Find(output.name)->data(),
-                     runner->memory().data() + places.outputs[i], NumElements(output.shape));
+      difference.Add(output.dtype, expected, found, NumElements(output.shape));
       result.push_back({op.name, std::string(OpTypeName(op.type)), OpTypesText(graph, op),
                         difference.max, difference.mean(),
-                        AllowedLsb(graph, op, static_cast<int>(soc->arch))});
+                        AllowedLsb(graph, op, static_cast<int>(soc->arch)),
+                        SqnrOfTensors(output, expected, found)});
     }
     return result;
   }

@@ -29,6 +29,7 @@ struct OperationDifference {
   std::string types;  // "u16 x s8 -> u16"
   double max_lsb = 0, mean_lsb = 0;
   double allowed_lsb = 0;  // eval/allowed_difference.h
+  double sqnr_db = 0;      // of the tested output against the reference's; infinite when equal
 };
 
 struct VerifyReport {

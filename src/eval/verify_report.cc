@@ -50,7 +50,8 @@ std::string VerifyReport::ToJson() const {
                                   {"types", operation.types},
                                   {"max_lsb", operation.max_lsb},
                                   {"mean_lsb", operation.mean_lsb},
-                                  {"allowed_lsb", operation.allowed_lsb}});
+                                  {"allowed_lsb", operation.allowed_lsb},
+                                  {"sqnr_db", Decibels(operation.sqnr_db)}});
   }
   return json.dump(2);
 }

@@ -29,10 +29,12 @@ std::vector<std::string> Paragraphs(std::string_view text) {
   return paragraphs;
 }
 
-// Of two paragraphs each: what the user says and the answer.
+// Of two paragraphs each: what the user says and the answer. One paragraph alone is what the
+// user says.
 std::vector<std::vector<ChatMessage>> ConversationsOf(std::string_view text) {
   const std::vector<std::string> paragraphs = Paragraphs(text);
   std::vector<std::vector<ChatMessage>> conversations;
+  if (paragraphs.size() == 1) conversations.push_back({{"user", paragraphs[0]}});
   for (size_t i = 0; i + 1 < paragraphs.size(); i += 2) {
     conversations.push_back({{"user", paragraphs[i]}, {"assistant", paragraphs[i + 1]}});
   }
@@ -290,7 +292,12 @@ Result<CalibrationWindows> ReadCalibrationWindows(const TokenizerData& data,
   CalibrationWindows read;
   SPILLWAY_ASSIGN_OR_RETURN(read.windows, MakeCalibrationWindows(*tokenizer, chat_template.get(),
                                                                  sources, window, token_limit));
-  read.chat_first = chat_template != nullptr;
+  if (chat_template != nullptr) {
+    std::vector<std::vector<ChatMessage>> two = ConversationsOf(DefaultCalibrationText());
+    two.resize(2);
+    SPILLWAY_ASSIGN_OR_RETURN(read.conversations, ChatWindows(*tokenizer, *chat_template, two,
+                                                              window, size_t{2} * window));
+  }
   read.bos = data.bos_id;
   return read;
 }

@@ -36,11 +36,11 @@ Result<CalibrationSource> ReadCalibrationFile(const std::string& path);
 
 // Cuts the sources into windows of at most `window` tokens, at most `token_limit` in
 // all, taking one window of each source in turn. A text's windows alternate between
-// plain text and, when the model has a chat template, a conversation made of the
-// text's paragraphs, so that special tokens and the first-token behaviour are seen
-// both ways; a conversation is rendered by the template, its special tokens
-// included, and cut at `window`. Deterministic. kInvalidArgument names a source that
-// has too few tokens (16 for a text) or conversations without a chat template.
+// plain text and, when the model has a chat template, a conversation made of two of the
+// text's paragraphs (a question alone when there is one paragraph), so that special tokens and the
+// first-token behaviour are seen both ways; a conversation is rendered by the template, its special
+// tokens included, and cut at `window`. Deterministic. kInvalidArgument names a source that has too
+// few tokens (16 for a text) or conversations without a chat template.
 Result<TokenWindows> MakeCalibrationWindows(const Tokenizer& tokenizer,
                                             const ChatTemplate* chat_template,
                                             const std::vector<CalibrationSource>& sources,
@@ -51,10 +51,12 @@ Result<TokenWindows> MakeCalibrationWindows(const Tokenizer& tokenizer,
                                             std::string_view text, uint32_t window,
                                             uint32_t token_limit);
 
-// The windows of the files (of DefaultCalibrationText() without one), and how they begin.
+// The windows of the files (of DefaultCalibrationText() without one), and how sequences begin.
 struct CalibrationWindows {
   TokenWindows windows;
-  bool chat_first = false;      // windows[0] is a conversation; then plain text takes turns
+  // Two conversations of the built-in text as the model's template renders them, cut at the
+  // window, whatever the files are; empty without a template.
+  TokenWindows conversations;
   std::optional<uint32_t> bos;  // the model's
 };
 // With tokenizer and chat template of `data`; a template that does not parse is left out

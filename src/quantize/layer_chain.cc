@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -76,18 +77,39 @@ void AddSites(const Graph& graph, uint32_t layer, std::vector<LayerChain::Site>&
 // Windows of one length, at most `tokens` in all.
 TokenWindows Choose(const TokenWindows& windows, const FloatPrefix& prefix, uint32_t tokens) {
   TokenWindows chosen;
-  size_t length = tokens, total = 0;
+  size_t length = std::max<size_t>(tokens / 2, 2), total = 0;
   for (const auto& window : windows) {
     std::vector<uint32_t> rest = AfterPrefix(window, prefix);
     // A stub at a text's end would make all others as short.
     if (rest.size() < 2 || (!chosen.empty() && rest.size() < length / 2)) continue;
     length = std::min(length, rest.size());
-    total += rest.size();
+    total += length;
     chosen.push_back(std::move(rest));
     if (total >= tokens) break;
   }
   for (auto& window : chosen) window.resize(length);
   return chosen;
+}
+
+double LogSumExp(std::span<const float> logits) {
+  const float largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - largest);
+  return largest + std::log(sum);
+}
+
+// Of one position.
+double KlDivergence(std::span<const float> expected, double expected_log_sum,
+                    std::span<const float> found) {
+  const double shift = LogSumExp(found) - expected_log_sum;
+  double sum = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const double log_probability = expected[i] - expected_log_sum;
+    // What is left out is less than 1e-10 of all.
+    if (log_probability < -30) continue;
+    sum += std::exp(log_probability) * (double{expected[i]} - found[i] + shift);
+  }
+  return sum;
 }
 
 double SquaredError(std::span<const float> expected, std::span<const float> found) {
@@ -159,7 +181,13 @@ Result<std::unique_ptr<LayerChain>> LayerChain::Create(Decoder& decoder,
       (layer + 1 < config.num_layers ? states.emplace_back() : chain->logits_.emplace_back())
           .assign(output.begin(), output.end());
     }
-    for (const float logit : chain->logits_.back()) chain->signal_ += double{logit} * logit;
+    const std::vector<float>& logits = chain->logits_.back();
+    for (const float logit : logits) chain->signal_ += double{logit} * logit;
+    std::vector<double>& log_sums = chain->log_sums_.emplace_back();
+    const size_t vocab = logits.size() / window.size();
+    for (size_t i = 0; i < window.size(); ++i) {
+      log_sums.push_back(LogSumExp(std::span(logits).subspan(i * vocab, vocab)));
+    }
     chain->states_.push_back(std::move(states));
   }
   return chain;
@@ -191,8 +219,8 @@ void LayerChain::Use(const std::string& operation, const QuantizedMatrix* matrix
   weights_.at(operation)->Use(matrix);
 }
 
-Result<double> LayerChain::MeasureFrom(uint32_t layer, const std::string& operation,
-                                       const Change& change) {
+Result<LogitDamage> LayerChain::MeasureFrom(uint32_t layer, const std::string& operation,
+                                            const Change& change) {
   host::TensorObserver observer;
   if (change) {
     observer = [&](const Op& op, const Tensor&, std::span<const std::byte> values) {
@@ -202,16 +230,23 @@ Result<double> LayerChain::MeasureFrom(uint32_t layer, const std::string& operat
       change({floats, values.size() / sizeof(float)});
     };
   }
-  double noise = 0;
+  LogitDamage damage;
   for (size_t w = 0; w < states_.size(); ++w) {
     std::span<const float> hidden = states_[w][layer];
     for (uint32_t l = layer; l < layers_.size(); ++l) {
       SPILLWAY_RETURN_IF_ERROR(RunLayer(l, hidden, observer));
       hidden = OutputOf(l);
     }
-    noise += SquaredError(logits_[w], hidden);
+    damage.noise += SquaredError(logits_[w], hidden);
+    const size_t vocab = hidden.size() / length_;
+    for (size_t i = 0; i < length_; ++i) {
+      damage.kl += KlDivergence(std::span(logits_[w]).subspan(i * vocab, vocab), log_sums_[w][i],
+                                hidden.subspan(i * vocab, vocab));
+    }
   }
-  return noise / signal_;
+  damage.noise /= signal_;
+  damage.kl /= static_cast<double>(length_) * static_cast<double>(states_.size());
+  return damage;
 }
 
 }  // namespace spillway

@@ -22,6 +22,12 @@
 
 namespace spillway {
 
+// How far logits are from those of the float model, over all positions.
+struct LogitDamage {
+  double noise = 0;  // squared error over the squares of the float logits
+  double kl = 0;     // KL(float || damaged), mean of the positions, in nats
+};
+
 // Not thread-safe; the decoder and the pool must outlive it.
 class LayerChain {
  public:
@@ -41,9 +47,10 @@ class LayerChain {
   // Changes the values of a tensor.
   using Change = std::function<void(std::span<float> values)>;
 
-  // Runs windows, at most `tokens` tokens of them (at least 2), each after `prefix`, and keeps the
-  // hidden states before every layer and the logits. All have the length of the shortest
-  // that is needed; kInvalidArgument when there is none of 2 tokens.
+  // Runs windows, at most `tokens` tokens of them (at least 2), each after `prefix` and with at
+  // most half of the tokens, so that there are two where there can be, and keeps the hidden states
+  // before every layer and the logits. All have the length of the shortest that is needed;
+  // kInvalidArgument when there is none of 2 tokens.
   static Result<std::unique_ptr<LayerChain>> Create(Decoder& decoder, const TokenWindows& windows,
                                                     const FloatPrefix& prefix, uint32_t tokens,
                                                     ThreadPool* pool);
@@ -58,11 +65,10 @@ class LayerChain {
   // otherwise; null: its own. The matrix must stay.
   void Use(const std::string& operation, const QuantizedMatrix* matrix);
 
-  // Runs the layers from `layer` on, those before being as in Create(). The squared
-  // error of the logits over the squares of those of Create(). `change` is done to the
-  // output of `operation` when given.
-  Result<double> MeasureFrom(uint32_t layer, const std::string& operation = "",
-                             const Change& change = nullptr);
+  // Runs the layers from `layer` on, those before being as in Create(), and compares the
+  // logits with those of Create(). `change` is done to the output of `operation` when given.
+  Result<LogitDamage> MeasureFrom(uint32_t layer, const std::string& operation = "",
+                                  const Change& change = nullptr);
 
  private:
   class Weight;
@@ -80,6 +86,7 @@ class LayerChain {
   uint32_t length_ = 0;                                  // tokens of a window
   std::vector<std::vector<std::vector<float>>> states_;  // [window][layer], before it
   std::vector<std::vector<float>> logits_;               // [window]
+  std::vector<std::vector<double>> log_sums_;            // [window][position], LogSumExp of logits
   double signal_ = 0;                                    // squares of all logits
 };
 

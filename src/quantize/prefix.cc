@@ -85,15 +85,14 @@ std::vector<uint32_t> MassivePrefix(const TokenWindows& windows,
 
 Result<std::vector<uint32_t>> FindPrefixTokens(Decoder& decoder, const CalibrationWindows& data,
                                                ThreadPool* pool) {
-  std::vector<uint32_t> tokens;
-  if (!data.chat_first && !data.bos) return tokens;
+  const bool chat = !data.conversations.empty();
+  if (!chat && !data.bos) return std::vector<uint32_t>();
+  // Without a template the text stands for what follows BOS.
+  const TokenWindows starts = chat ? data.conversations : TokenWindows{data.windows[0]};
   SPILLWAY_ASSIGN_OR_RETURN(const std::vector<double> dominance,
-                            TokenDominance(decoder, data.windows[0], pool));
-  // Conversations and plain text take turns; plain text starts without BOS.
-  TokenWindows same = {data.windows[0]};
-  if (data.chat_first && data.windows.size() > 2) same.push_back(data.windows[2]);
-  tokens = MassivePrefix(same, dominance);
-  if (!data.chat_first && !tokens.empty()) tokens = {*data.bos};
+                            TokenDominance(decoder, starts[0], pool));
+  std::vector<uint32_t> tokens = MassivePrefix(starts, dominance);
+  if (!chat && !tokens.empty()) tokens = {*data.bos};
   return tokens;
 }
 

@@ -106,6 +106,24 @@ Status CheckObserver(const std::string& field, const ObserverSpec& spec) {
   return OkStatus();
 }
 
+// Of a recipe that is not float.
+Status CheckMixed(const MixedTarget& target) {
+  SPILLWAY_RETURN_IF_ERROR(CheckWeight("mixed", target.raised, /*is_float=*/false));
+  // More is a slip; decibels beyond 200 are more than floats have.
+  constexpr double kMostBits = 16, kMostDecibels = 200;
+  if (!(target.max_bits >= 0 && target.max_bits <= kMostBits)) {
+    return InvalidArgumentError(fmt::format("mixed.max_bits: found {}, expected 0 (no limit) to {}",
+                                            target.max_bits, kMostBits));
+  }
+  if (!(target.target_sqnr_db >= 0 && target.target_sqnr_db <= kMostDecibels)) {
+    return InvalidArgumentError(
+        fmt::format("mixed.target_sqnr_db: found {}, expected 0 (no target) to {}",
+                    target.target_sqnr_db, kMostDecibels));
+  }
+  if (target.max_bits > 0 || target.target_sqnr_db > 0) return OkStatus();
+  return InvalidArgumentError("mixed: found neither max_bits nor target_sqnr_db, expected one");
+}
+
 RecipeRule<ActivationScheme> Wide(std::string match) {
   return {std::move(match), {DType::kU16, false}};
 }
@@ -115,6 +133,17 @@ Recipe WeightRecipe(std::string name, std::string description, uint32_t block) {
   recipe.name = std::move(name);
   recipe.description = std::move(description);
   recipe.weights = {4, block, WeightMethod::kGptq};
+  return recipe;
+}
+
+Recipe MakeMixed() {
+  Recipe recipe = WeightRecipe(
+      "mixed",
+      "16a4w-block16 with 8 bits for weights that do most damage, found on the model; 5 bits on "
+      "average",
+      16);
+  recipe.mixed.emplace();
+  recipe.mixed->max_bits = 5;
   return recipe;
 }
 
@@ -212,6 +241,10 @@ Status Recipe::Validate() const {
     SPILLWAY_RETURN_IF_ERROR(CheckPattern(field + ".match", weight_rules[i].match));
     SPILLWAY_RETURN_IF_ERROR(CheckWeight(field, weight_rules[i].scheme, is_float()));
   }
+  if (mixed && is_float()) {
+    return InvalidArgumentError("mixed: found with f16 activations, expected u8 or u16 ones");
+  }
+  if (mixed) SPILLWAY_RETURN_IF_ERROR(CheckMixed(*mixed));
   for (const std::string& transform : transforms) {
     const std::vector<std::string>& known = KnownTransforms();
     if (std::find(known.begin(), known.end(), transform) != known.end()) continue;
@@ -229,7 +262,7 @@ bool Recipe::NeedsActivations() const {
   const auto searched = [](const WeightScheme& scheme) {
     return scheme.method != WeightMethod::kRtn;
   };
-  return searched(weights) || searched(head) ||
+  return searched(weights) || searched(head) || (mixed && searched(mixed->raised)) ||
          std::any_of(weight_rules.begin(), weight_rules.end(),
                      [&](const auto& rule) { return searched(rule.scheme); });
 }
@@ -250,6 +283,7 @@ const std::vector<Recipe>& BuiltInRecipes() {
                    16),
       WeightRecipe("16a4w-block64", "16-bit activations, 4-bit weights in blocks of 64, 8-bit head",
                    64),
+      MakeMixed(),
       Make8a8w(),
       MakeFp16()};
   return *kRecipes;

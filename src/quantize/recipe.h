@@ -10,6 +10,7 @@
 #define SPILLWAY_QUANTIZE_RECIPE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,6 +54,21 @@ struct RecipeRule {
   bool operator==(const RecipeRule&) const = default;
 };
 
+// What a recipe of mixed precision is to reach. Which Linears of the layers get more bits is
+// found on the model (sensitivity.h) and is then in the weight rules of the recipe found.
+struct MixedTarget {
+  WeightScheme raised = {8};  // of what is raised
+  // Raise while the average of the decoder's weights stays at or below so many bits
+  // (BitsOf(), the head apart); 0: no limit.
+  double max_bits = 0;
+  // Raise until the logits have this SQNR with all weights quantised, activations float;
+  // 0: no such target. At least one of the two is given; with both, whichever comes first
+  // ends it.
+  double target_sqnr_db = 0;
+
+  bool operator==(const MixedTarget&) const = default;
+};
+
 struct Recipe {
   std::string name = "16a8w";
   std::string description = "16-bit activations, 8-bit weights per channel, 8-bit KV cache";
@@ -70,6 +86,8 @@ struct Recipe {
   WeightScheme embedding;
   // Equivalent transformations of the float weights, in this order.
   std::vector<std::string> transforms;
+  // The recipe is a base that is still to be raised; a package holds the one found.
+  std::optional<MixedTarget> mixed;
 
   bool operator==(const Recipe&) const = default;
 
@@ -90,7 +108,7 @@ struct Recipe {
   // struct's defaults.
   static Result<Recipe> FromJson(std::string_view text, const std::string& path);
   // What no recipe can mean: f16 next to integers, blocks of 8-bit values, an
-  // unknown transformation.
+  // unknown transformation, mixed precision without a target.
   Status Validate() const;
 };
 

@@ -80,6 +80,12 @@ class Reader {
     if (!found->is_number()) return Fail(Field(key), *found, "a number");
     value = found->get<float>();
   }
+  void Real(const char* key, double& value) {
+    const json* found = Find(key);
+    if (found == nullptr) return;
+    if (!found->is_number()) return Fail(Field(key), *found, "a number");
+    value = found->get<double>();
+  }
   void Bool(const char* key, bool& value) {
     const json* found = Find(key);
     if (found == nullptr) return;
@@ -215,6 +221,12 @@ void ReadRecipe(Reader& reader, Recipe& recipe) {
   reader.Object("head", [&](Reader& head) { ReadWeight(head, recipe.head); });
   reader.Object("embedding", [&](Reader& table) { ReadWeight(table, recipe.embedding); });
   reader.Texts("transforms", recipe.transforms);
+  reader.Object("mixed", [&](Reader& mixed) {
+    recipe.mixed.emplace();
+    ReadWeight(mixed, recipe.mixed->raised);
+    mixed.Real("max_bits", recipe.mixed->max_bits);
+    mixed.Real("target_sqnr_db", recipe.mixed->target_sqnr_db);
+  });
   reader.Finish();
 }
 
@@ -269,6 +281,11 @@ std::string Recipe::ToJson() const {
   Write(object["head"], head);
   Write(object["embedding"], embedding);
   object["transforms"] = transforms;
+  if (mixed) {
+    Write(object["mixed"], mixed->raised);
+    object["mixed"]["max_bits"] = mixed->max_bits;
+    object["mixed"]["target_sqnr_db"] = mixed->target_sqnr_db;
+  }
   return object.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -35,14 +35,19 @@ void SortWorstFirst(std::vector<OperationDamage>& damage) {
                    [](const auto& a, const auto& b) { return a.noise > b.noise; });
 }
 
-// The weights of `recipe`, quantised.
+// The weights of `recipe`, quantised each for itself: gptq would make them fit the layers
+// before as the recipe quantises them, and here those are others.
 Result<QuantizedWeights> QuantizeWeights(Decoder& decoder, const TokenWindows& windows,
                                          const FloatPrefix& prefix, const Recipe& recipe,
                                          ThreadPool* pool, Progress* progress) {
   return QuantizeWeightsInOrder(
       decoder, windows, prefix,
-      [&](const std::string& weight) { return recipe.WeightOf(OperationOf(weight)); }, pool,
-      progress);
+      [&](const std::string& weight) {
+        WeightScheme scheme = recipe.WeightOf(OperationOf(weight));
+        if (scheme.method == WeightMethod::kGptq) scheme.method = WeightMethod::kMse;
+        return scheme;
+      },
+      pool, progress);
 }
 
 Result<std::vector<OperationDamage>> RankWeightsOf(LayerChain& chain, const QuantizedWeights& base,
@@ -55,9 +60,10 @@ Result<std::vector<OperationDamage>> RankWeightsOf(LayerChain& chain, const Quan
     const auto found = base.find(WeightName(site.operation));
     if (found == base.end()) continue;
     chain.Use(site.operation, &found->second);
-    SPILLWAY_ASSIGN_OR_RETURN(const double noise, chain.MeasureFrom(site.layer));
+    SPILLWAY_ASSIGN_OR_RETURN(const LogitDamage measured, chain.MeasureFrom(site.layer));
     chain.Use(site.operation, nullptr);
-    damage.push_back({site.operation, DecibelsOf(noise), noise, site.weights()});
+    damage.push_back(
+        {site.operation, DecibelsOf(measured.noise), measured.noise, measured.kl, site.weights()});
   }
   ReportProgress(progress, "damage of weights", 1.0);
   SortWorstFirst(damage);
@@ -73,9 +79,12 @@ void FakeQuantize(std::span<float> values, DType dtype, const Encoding& encoding
 
 class MixedSearch {
  public:
-  MixedSearch(const MixedOptions& options, LayerChain& chain, QuantizedWeights base,
-              ThreadPool* pool)
-      : options_(options), chain_(chain), base_(std::move(base)), pool_(pool) {}
+  MixedSearch(const Recipe& recipe, LayerChain& chain, QuantizedWeights base, ThreadPool* pool)
+      : recipe_(recipe),
+        target_(*recipe.mixed),
+        chain_(chain),
+        base_(std::move(base)),
+        pool_(pool) {}
 
   Result<MixedResult> Run(Progress* progress) {
     for (const LayerChain::Site& site : chain_.sites()) {
@@ -88,13 +97,14 @@ class MixedSearch {
     SPILLWAY_ASSIGN_OR_RETURN(result.base_sqnr_db, Sqnr());
     result.sqnr_db = result.base_sqnr_db;
     const size_t most = MostWithinBudget();
-    size_t count = options_.target_sqnr_db > 0 ? 0 : most;
-    if (options_.target_sqnr_db > 0) {
+    size_t count = target_.target_sqnr_db > 0 ? 0 : most;
+    if (target_.target_sqnr_db > 0) {
       SPILLWAY_ASSIGN_OR_RETURN(count, LeastForTarget(most, progress));
     }
+    ReportProgress(progress, "search the recipe", -1.0);
     SPILLWAY_RETURN_IF_ERROR(Raise(count));
     SPILLWAY_ASSIGN_OR_RETURN(result.sqnr_db, Sqnr());
-    result.target_met = !(result.sqnr_db < options_.target_sqnr_db);
+    result.target_met = !(result.sqnr_db < target_.target_sqnr_db);
     result.bits = Bits(count);
     for (size_t i = 0; i < count; ++i) result.raised.push_back(order_[i]->operation);
     result.recipe = MakeRecipe(result.raised);
@@ -105,10 +115,11 @@ class MixedSearch {
   static bool InLayers(const LayerChain::Site& site) { return site.operation != "head"; }
 
   double ExtraBits(const LayerChain::Site& site) const {
-    return BitsOf(options_.raised) - BitsOf(options_.base.WeightOf(site.operation));
+    return BitsOf(target_.raised) - BitsOf(recipe_.WeightOf(site.operation));
   }
 
-  // Most noise taken away for a bit first.
+  // Most divergence taken away for a bit first: unlike the noise of raw logits it leaves out what
+  // all logits of a position share, which no prediction sees.
   void Order(const std::vector<OperationDamage>& damage) {
     std::map<std::string, const LayerChain::Site*> sites;
     for (const LayerChain::Site& site : chain_.sites()) sites[site.operation] = &site;
@@ -117,7 +128,7 @@ class MixedSearch {
       const LayerChain::Site* site = sites.at(operation.operation);
       if (!InLayers(*site) || ExtraBits(*site) <= 0) continue;
       const double cost = ExtraBits(*site) * static_cast<double>(site->weights());
-      worth.emplace_back(operation.noise / cost, site);
+      worth.emplace_back(operation.kl / cost, site);
     }
     std::stable_sort(worth.begin(), worth.end(),
                      [](const auto& a, const auto& b) { return a.first > b.first; });
@@ -129,7 +140,7 @@ class MixedSearch {
     double bits = 0;
     for (const LayerChain::Site& site : chain_.sites()) {
       if (!InLayers(site)) continue;
-      bits += BitsOf(options_.base.WeightOf(site.operation)) * static_cast<double>(site.weights());
+      bits += BitsOf(recipe_.WeightOf(site.operation)) * static_cast<double>(site.weights());
     }
     for (size_t i = 0; i < count; ++i) {
       bits += ExtraBits(*order_[i]) * static_cast<double>(order_[i]->weights());
@@ -140,8 +151,8 @@ class MixedSearch {
   // An operation that does not fit anymore is passed over, so that smaller ones behind it
   // still fill the budget.
   size_t MostWithinBudget() {
-    if (options_.max_bits <= 0) return order_.size();
-    const double room = (options_.max_bits - Bits(0)) * static_cast<double>(weights_);
+    if (target_.max_bits <= 0) return order_.size();
+    const double room = (target_.max_bits - Bits(0)) * static_cast<double>(weights_);
     std::vector<const LayerChain::Site*> taken, rest;
     double used = 0;
     for (const LayerChain::Site* site : order_) {
@@ -165,7 +176,7 @@ class MixedSearch {
       const size_t middle = (low + high) / 2;
       SPILLWAY_RETURN_IF_ERROR(Raise(middle));
       SPILLWAY_ASSIGN_OR_RETURN(const double sqnr, Sqnr());
-      if (sqnr >= options_.target_sqnr_db) {
+      if (sqnr >= target_.target_sqnr_db) {
         high = middle;
       } else {
         low = middle + 1;
@@ -185,7 +196,7 @@ class MixedSearch {
       auto [found, added] = raised_.try_emplace(site.operation);
       if (added) {
         found->second =
-            QuantizeMatrix(*site.weight, site.rows, site.cols, options_.raised, nullptr, pool_);
+            QuantizeMatrix(*site.weight, site.rows, site.cols, target_.raised, nullptr, pool_);
       }
       chain_.Use(site.operation, &found->second);
     }
@@ -193,25 +204,26 @@ class MixedSearch {
   }
 
   Result<double> Sqnr() {
-    SPILLWAY_ASSIGN_OR_RETURN(const double noise, chain_.MeasureFrom(0));
-    return DecibelsOf(noise);
+    SPILLWAY_ASSIGN_OR_RETURN(const LogitDamage damage, chain_.MeasureFrom(0));
+    return DecibelsOf(damage.noise);
   }
 
   Recipe MakeRecipe(const std::vector<std::string>& raised) const {
-    Recipe recipe = options_.base;
-    recipe.name = "mixed";
-    recipe.description = fmt::format("{} with {} operations' weights in {} bits",
-                                     options_.base.name, raised.size(), options_.raised.bits);
+    Recipe recipe = recipe_;
+    recipe.mixed.reset();
+    recipe.description = fmt::format("{} operations' weights in {} bits, the others in {}",
+                                     raised.size(), target_.raised.bits, recipe_.weights.bits);
     const std::set<std::string> sorted(raised.begin(), raised.end());
     for (const LayerChain::Site& site : chain_.sites()) {
       if (sorted.contains(site.operation)) {
-        recipe.weight_rules.push_back({site.operation, options_.raised});
+        recipe.weight_rules.push_back({site.operation, target_.raised});
       }
     }
     return recipe;
   }
 
-  const MixedOptions& options_;
+  const Recipe& recipe_;
+  const MixedTarget& target_;
   LayerChain& chain_;
   QuantizedWeights base_;
   std::map<std::string, QuantizedMatrix> raised_;  // those tried, by operation
@@ -277,8 +289,9 @@ Result<std::vector<OperationDamage>> RankActivations(Decoder& decoder, const Tok
     const LayerChain::Change change = [&](std::span<float> values) {
       FakeQuantize(values, scheme.dtype, encoding);
     };
-    SPILLWAY_ASSIGN_OR_RETURN(const double noise, chain->MeasureFrom(layer, operation, change));
-    damage.push_back({operation, DecibelsOf(noise), noise, 0});
+    SPILLWAY_ASSIGN_OR_RETURN(const LogitDamage measured,
+                              chain->MeasureFrom(layer, operation, change));
+    damage.push_back({operation, DecibelsOf(measured.noise), measured.noise, measured.kl, 0});
   }
   ReportProgress(progress, "damage of activations", 1.0);
   SortWorstFirst(damage);
@@ -286,25 +299,33 @@ Result<std::vector<OperationDamage>> RankActivations(Decoder& decoder, const Tok
 }
 
 Result<MixedResult> FindMixedRecipe(Decoder& decoder, const TokenWindows& windows,
-                                    const FloatPrefix& prefix, const MixedOptions& options,
-                                    ThreadPool* pool, Progress* progress) {
-  if (options.target_sqnr_db <= 0 && options.max_bits <= 0) {
+                                    const FloatPrefix& prefix, const Recipe& base,
+                                    const SensitivityOptions& options, ThreadPool* pool,
+                                    Progress* progress) {
+  if (!base.mixed) {
     return InvalidArgumentError(
         "mixed precision needs a target: an SQNR of the logits or a number of bits");
   }
-  SPILLWAY_RETURN_IF_ERROR(options.base.Validate());
-  SPILLWAY_ASSIGN_OR_RETURN(const double base_bits, AverageBits(decoder, options.base));
-  if (options.max_bits > 0 && options.max_bits < base_bits) {
+  SPILLWAY_RETURN_IF_ERROR(base.Validate());
+  SPILLWAY_ASSIGN_OR_RETURN(const double base_bits, AverageBits(decoder, base));
+  const double max_bits = base.mixed->max_bits;
+  if (max_bits > 0 && max_bits < base_bits) {
     return InvalidArgumentError(
         fmt::format("recipe {} has {:.3f} bits a weight already; expected a budget of more, found "
                     "{:.3f}",
-                    options.base.name, base_bits, options.max_bits));
+                    base.name, base_bits, max_bits));
   }
-  SPILLWAY_ASSIGN_OR_RETURN(QuantizedWeights base, QuantizeWeights(decoder, windows, prefix,
-                                                                   options.base, pool, progress));
-  SPILLWAY_ASSIGN_OR_RETURN(const auto chain, LayerChain::Create(decoder, windows, prefix,
-                                                                 options.sensitivity.tokens, pool));
-  return MixedSearch(options, *chain, std::move(base), pool).Run(progress);
+  SPILLWAY_ASSIGN_OR_RETURN(QuantizedWeights weights,
+                            QuantizeWeights(decoder, windows, prefix, base, pool, progress));
+  SPILLWAY_ASSIGN_OR_RETURN(const auto chain,
+                            LayerChain::Create(decoder, windows, prefix, options.tokens, pool));
+  return MixedSearch(base, *chain, std::move(weights), pool).Run(progress);
+}
+
+Recipe WithMixedTarget(Recipe base, const MixedTarget& target) {
+  if (!base.mixed) base.name = "mixed";
+  base.mixed = target;
+  return base;
 }
 
 }  // namespace spillway

@@ -24,6 +24,7 @@ struct OperationDamage {
   std::string operation;  // "layers.3.down"
   double sqnr_db = 0;     // of the logits; infinite when they do not change
   double noise = 0;       // squared error of the logits over their squares: 10^(-sqnr_db / 10)
+  double kl = 0;          // KL(float || damaged) of the predictions, mean of the positions, nats
   uint64_t weights = 0;   // numbers in its weight matrix; 0 for activations
 };
 
@@ -33,10 +34,11 @@ struct SensitivityOptions {
   uint32_t tokens = 128;
 };
 
-// Quantises the weight of one Linear at a time as `recipe` says, runs `windows` (each after
-// `prefix`, which may be empty) in float with the values that it stands for, and measures the
-// logits. Only layers from the operation's on are run again. Weights whose scheme has 16 bits
-// are left out. Worst first; deterministic. Memory: logits and hidden states of
+// Quantises the weight of one Linear at a time as `recipe` says (but rounds by `mse` in place of
+// `gptq`, which makes up for errors of layers before, and those are float here), runs `windows`
+// (each after `prefix`, which may be empty) in float with the values that it stands for, and
+// measures the logits. Only layers from the operation's on are run again. Weights whose scheme has
+// 16 bits are left out. Worst first; deterministic. Memory: logits and hidden states of
 // options.tokens, and the quantised weights (QuantizeWeightsInOrder() makes them, on all windows).
 Result<std::vector<OperationDamage>> RankWeights(Decoder& decoder, const TokenWindows& windows,
                                                  const FloatPrefix& prefix, const Recipe& recipe,
@@ -53,20 +55,8 @@ Result<std::vector<OperationDamage>> RankActivations(Decoder& decoder, const Tok
                                                      const SensitivityOptions& options,
                                                      ThreadPool* pool, Progress* progress);
 
-struct MixedOptions {
-  Recipe base;                // types of what is not raised
-  WeightScheme raised = {8};  // of what is
-  // Raise until the logits have this SQNR with all weights quantised, activations float;
-  // 0: no such target.
-  double target_sqnr_db = 0;
-  // Raise while the average stays at or below so many bits; 0: no limit. At least one of
-  // the two is given; with both, whichever comes first ends it.
-  double max_bits = 0;
-  SensitivityOptions sensitivity;
-};
-
 struct MixedResult {
-  Recipe recipe;                    // `base` with a rule for each raised operation, named "mixed"
+  Recipe recipe;                    // the base with a rule for each raised operation; not `mixed`
   double bits = 0;                  // average over the decoder's weights, see AverageBits
   double sqnr_db = 0;               // of the logits with the weights of `recipe`, activations float
   double base_sqnr_db = 0;          // the same with those of `base`
@@ -76,12 +66,17 @@ struct MixedResult {
 };
 
 // Raises the Linears of layers whose weights do most damage for the bits that raising
-// them costs. Damages of single operations are taken to add up; the result is measured. The head
-// has a scheme of its own and is not raised. kInvalidArgument when no target is given, or
-// max_bits is less than what `base` has.
+// them costs, until the target in `base.mixed` is met. Damages of single operations are taken to
+// add up; the result is measured. The head has a scheme of its own and is not raised.
+// kInvalidArgument when `base` is not valid or has no target, or max_bits is less than what it
+// has without raising.
 Result<MixedResult> FindMixedRecipe(Decoder& decoder, const TokenWindows& windows,
-                                    const FloatPrefix& prefix, const MixedOptions& options,
-                                    ThreadPool* pool, Progress* progress);
+                                    const FloatPrefix& prefix, const Recipe& base,
+                                    const SensitivityOptions& options, ThreadPool* pool,
+                                    Progress* progress);
+
+// `base` with that target; named "mixed" unless it had one before.
+Recipe WithMixedTarget(Recipe base, const MixedTarget& target);
 
 // Bits of a weight: its own and its share of the block's 4-bit multiplier. (The f32 scale of
 // a row is the same in all schemes and not counted.)

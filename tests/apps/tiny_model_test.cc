@@ -320,6 +320,112 @@ TEST_F(TinyModelProgram, SensitivityFindsARecipeThatCompiles) {
   EXPECT_EQ(nothing.exit_code, 2) << "-o without a target";
 }
 
+TEST_F(TinyModelProgram, CompileSearchesMixedPrecisionItself) {
+  const std::string place = folder_->File("searched"), recipe = folder_->File("found.json");
+  std::vector<std::string> arguments = {"compile",
+                                        Model(),
+                                        "-o",
+                                        place,
+                                        "--htp",
+                                        "off",
+                                        "--recipe",
+                                        "mixed",
+                                        "--prefill-ar-len",
+                                        "8",
+                                        "--context-len",
+                                        "64",
+                                        "--calib-tokens",
+                                        "64",
+                                        "--save-recipe",
+                                        recipe};
+  const ProgramResult compiled = RunProgram(arguments);
+  ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
+  EXPECT_THAT(compiled.out, HasSubstr("bits a weight"));
+  EXPECT_THAT(compiled.err, HasSubstr("damage of weights")) << "progress";
+  const auto found = ParseJson(ReadText(recipe));
+  EXPECT_EQ(found["name"], "mixed");
+  EXPECT_FALSE(found["weights"]["rules"].empty());
+  EXPECT_FALSE(found.contains("mixed"));
+  const auto encodings = ParseJson(RunProgram({"inspect", place, "--encodings", "--json"}).out);
+  EXPECT_EQ(encodings["recipe"], found);
+  arguments.insert(arguments.end(), {"--target-sqnr", "200", "--json", "--quiet"});
+  const ProgramResult beyond = RunProgram(arguments);
+  ASSERT_EQ(beyond.exit_code, 0) << beyond.err;
+  EXPECT_THAT(beyond.err, HasSubstr("less than the target of 200 dB"));
+  EXPECT_EQ(ParseJson(beyond.out)["mixed"]["target_met"], false);
+}
+
+TEST_F(TinyModelProgram, RecipesAreListedAndPrinted) {
+  const ProgramResult table = RunProgram({"recipes"});
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  const auto list = ParseJson(RunProgram({"recipes", "--json"}).out);
+  ASSERT_TRUE(list.is_object());
+  std::vector<std::string> names;
+  for (const auto& recipe : list["recipes"]) names.push_back(recipe["name"]);
+  EXPECT_THAT(names,
+              ::testing::IsSupersetOf({"16a8w", "16a4w", "16a4w-block", "8a8w", "fp16", "mixed"}));
+  for (const auto& recipe : list["recipes"]) {
+    const std::string name = recipe["name"];
+    EXPECT_THAT(table.out, HasSubstr(name));
+    EXPECT_EQ(ParseJson(RunProgram({"recipes", name}).out), recipe);
+  }
+  EXPECT_EQ(RunProgram({"recipes", "16a9w"}).exit_code, 3);
+}
+
+TEST_F(TinyModelProgram, ARuleThatMatchesNothingIsAWarning) {
+  const std::string recipe = folder_->File("slip.json");
+  std::ofstream(recipe) << R"({"weights": {"rules": [{"match": "layers.*.dwon", "bits": 4}]}})";
+  const ProgramResult result =
+      RunProgram({"compile", Model(), "-o", folder_->File("slip"), "--htp", "off", "--recipe",
+                  recipe, "--prefill-ar-len", "8", "--context-len", "64", "--calib-tokens", "64"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, ::testing::AllOf(HasSubstr("weights.rules[0] 'layers.*.dwon'"),
+                                           HasSubstr("layers.N.down")));
+}
+
+TEST_F(TinyModelProgram, InspectPrintsEncodingsAndRecipe) {
+  const ProgramResult text = RunProgram({"inspect", Package(), "--encodings"});
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, ::testing::AllOf(HasSubstr("recipe 16a8w"), HasSubstr("layers.1.down"),
+                                         HasSubstr("k_cache_0")));
+  const auto json = ParseJson(RunProgram({"inspect", Package(), "--encodings", "--json"}).out);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_EQ(json["recipe"]["name"], "16a8w");
+  bool seen = false;
+  for (const auto& tensor : json["tensors"]) {
+    if (tensor["name"] != "layers.1.down.weight") continue;
+    seen = true;
+    EXPECT_EQ(tensor["kind"], "per_channel");
+    EXPECT_EQ(tensor["bits"], 8);
+    EXPECT_EQ(tensor["scales"].size(), 64u);
+  }
+  EXPECT_TRUE(seen);
+}
+
+TEST_F(TinyModelProgram, SensitivityOfActivationsAndOfTransformedWeights) {
+  const std::string recipe = folder_->File("rotated.json");
+  std::ofstream(recipe) << R"({"name": "rotated", "weights": {"bits": 4},
+                              "transforms": ["norm_folding", "rotate_r1", "rotate_r2"]})";
+  for (const std::string& name : {std::string("8a8w"), recipe}) {
+    for (const bool activations : {false, true}) {
+      std::vector<std::string> arguments = {"sensitivity", Model(), "--recipe",       name,
+                                            "--top",       "3",     "--calib-tokens", "64"};
+      if (activations) arguments.emplace_back("--activations");
+      const ProgramResult text = RunProgram(arguments);
+      ASSERT_EQ(text.exit_code, 0) << text.err;
+      EXPECT_THAT(text.out, HasSubstr("worst first"));
+      arguments.emplace_back("--json");
+      const auto json = ParseJson(RunProgram(arguments).out);
+      EXPECT_EQ(json["of"], activations ? "activations" : "weights");
+      ASSERT_EQ(json["damage"].size(), 3u);
+      EXPECT_LE(json["damage"][0]["sqnr_db"], json["damage"][2]["sqnr_db"]);
+    }
+  }
+  const ProgramResult floats = RunProgram({"sensitivity", Model(), "--recipe", "fp16"});
+  EXPECT_EQ(floats.exit_code, 2);
+  EXPECT_THAT(floats.err, HasSubstr("fp16"));
+}
+
 TEST_F(TinyModelProgram, ADamagedPackageIsNamed) {
   const std::string damaged = folder_->File("damaged");
   std::filesystem::copy(Package(), damaged, std::filesystem::copy_options::recursive);

@@ -171,7 +171,7 @@ TEST(AnalysisReportTest, TextAndJsonHaveTheTopOperations) {
   report.operations = {
       {"layers.0.down", "Linear", "u16 x s8 -> u16", 0, 12.5, INFINITY, 3.5f, 0.25},
       {"head", "Linear", "u16 x s8 -> u16", std::nullopt, 31.5, 40, 9.0f, 0}};
-  report.simulator = {{"head", "Linear", "u16 x s8 -> u16", 3, 0.5, 1}};
+  report.simulator = {{"head", "Linear", "u16 x s8 -> u16", 3, 0.5, 1, 55.5}};
   const auto json = nlohmann::json::parse(report.ToJson(1), nullptr, false);
   ASSERT_TRUE(json.is_object());
   EXPECT_EQ(json["logits_sqnr_db"], 31.5);
@@ -180,6 +180,7 @@ TEST(AnalysisReportTest, TextAndJsonHaveTheTopOperations) {
   EXPECT_TRUE(json["operations"][0]["input_sqnr_db"].is_null());
   EXPECT_EQ(json["layers"][0]["worst"], "layers.0.down");
   EXPECT_EQ(json["simulator"][0]["max_lsb"], 3);
+  EXPECT_EQ(json["simulator"][0]["sqnr_db"], 55.5);
   EXPECT_EQ(nlohmann::json::parse(report.ToJson(0), nullptr, false)["operations"].size(), 2u);
   const std::string text = report.ToText(1);
   EXPECT_THAT(text, HasSubstr("layers.0.down"));

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "eval/perplexity.h"
 #include "eval/verify.h"
 #include "package/package.h"
 #include "runtime/host_model_executor.h"
@@ -113,6 +114,44 @@ TEST_P(SimulatorTest, StepsAndOperationsAgree) {
   }
 }
 
+// The text of the program's `eval --executor host,htp`.
+class SimulatorPerplexityTest : public SimulatorTest {};
+
+TEST_P(SimulatorPerplexityTest, EqualWithinOnePercent) {
+  const auto package = Compiled(GetParam().architecture, GetParam().recipe);
+  ASSERT_TRUE(package);
+  const auto host = HostModelExecutor::Open(package, {.threads = 2});
+  ASSERT_TRUE(host.ok()) << host.status().ToString();
+  HtpModelOptions htp_options;
+  htp_options.qnn_lib_dir = *test::QnnLibDir();
+  const auto htp = HtpModelExecutor::Open(package, htp_options);
+  ASSERT_TRUE(htp.ok()) << htp.status().ToString();
+  std::vector<uint32_t> tokens = Prompt();
+  while (tokens.size() < 128) tokens.push_back(3 + (tokens.size() * tokens.size()) % 250);
+  PerplexityOptions options;
+  options.context_len = 64;
+  const std::vector<ComparedModel> models = {{host->get(), -1}, {htp->get(), 0}};
+  const auto results = ComparePerplexity(models, tokens, options, nullptr);
+  ASSERT_TRUE(results.ok()) << results.status().ToString();
+  EXPECT_EQ((*results)[0].windows, 2u);
+  EXPECT_NEAR((*results)[1].perplexity / (*results)[0].perplexity, 1.0, 0.01);
+  std::printf("  %s, %s: perplexity %.4f on the host, %.4f on the simulator, %.1f dB\n",
+              GetParam().architecture, GetParam().recipe, (*results)[0].perplexity,
+              (*results)[1].perplexity, (*results)[1].agreement->sqnr_db);
+}
+
+std::string CaseName(const ::testing::TestParamInfo<SimulatorCase>& test) {
+  std::string name = std::string(test.param.architecture) + "_" + test.param.recipe;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SimulatorPerplexityTest,
+                         ::testing::Values(SimulatorCase{"llama", "16a8w"},
+                                           SimulatorCase{"llama", "mixed"},
+                                           SimulatorCase{"llama", "8a8w"}),
+                         CaseName);
+
 INSTANTIATE_TEST_SUITE_P(
     Models, SimulatorTest,
     ::testing::Values(SimulatorCase{"llama", "16a8w"}, SimulatorCase{"qwen2", "16a8w"},
@@ -121,11 +160,7 @@ INSTANTIATE_TEST_SUITE_P(
                       SimulatorCase{"llama", "16a4w-block16"}, SimulatorCase{"llama", "8a8w"},
                       SimulatorCase{"qwen2", "8a8w"}, SimulatorCase{"llama", "fp16"},
                       SimulatorCase{"qwen2", "fp16"}),
-    [](const auto& test) {
-      std::string name = std::string(test.param.architecture) + "_" + test.param.recipe;
-      std::replace(name.begin(), name.end(), '-', '_');
-      return name;
-    });
+    CaseName);
 
 }  // namespace
 }  // namespace spillway

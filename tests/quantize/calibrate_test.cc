@@ -165,6 +165,39 @@ TEST_F(WindowsTest, SourcesTakeTurns) {
   EXPECT_THAT(none.status().message(), HasSubstr("chat template"));
 }
 
+TEST_F(WindowsTest, OneParagraphIsSeenBothWays) {
+  const std::string paragraph(200, 'q');
+  const TokenWindows windows = Make(paragraph, 64, 1000, true);
+  const auto pieces = chat_->Render({{"user", paragraph}}, false, "", "");
+  ASSERT_TRUE(pieces.ok());
+  std::vector<uint32_t> expected = EncodePrompt(*tokenizer_, *pieces);
+  expected.resize(64);
+  ASSERT_GE(windows.size(), 2u);
+  EXPECT_EQ(windows[0], expected);
+  EXPECT_EQ(windows[1], Make(paragraph, 64, 1000, false)[0]);
+}
+
+TEST_F(WindowsTest, HowConversationsBeginDoesNotDependOnTheFiles) {
+  test::TempFolder folder;
+  const TokenizerData data = tokenizer_->data();
+  std::ofstream(folder.File("text.txt")) << std::string(300, 'q');
+  std::ofstream(folder.File("chat.json")) << R"([{"role": "user", "content": "hello you there"}])";
+  const auto none = ReadCalibrationWindows(data, {}, 48, 500);
+  ASSERT_TRUE(none.ok()) << none.status().ToString();
+  const TokenWindows built_in = Make(DefaultCalibrationText(), 48, 500, true);
+  EXPECT_EQ(none->conversations, (TokenWindows{built_in[0], built_in[2]}));
+  const auto files =
+      ReadCalibrationWindows(data, {folder.File("text.txt"), folder.File("chat.json")}, 48, 500);
+  ASSERT_TRUE(files.ok()) << files.status().ToString();
+  EXPECT_EQ(files->conversations, none->conversations);
+  EXPECT_NE(files->windows, none->windows);
+  TokenizerData plain = data;
+  plain.chat_template.clear();
+  const auto without = ReadCalibrationWindows(plain, {folder.File("text.txt")}, 48, 500);
+  ASSERT_TRUE(without.ok()) << without.status().ToString();
+  EXPECT_TRUE(without->conversations.empty());
+}
+
 TEST(CalibrationFileTest, TextAndConversations) {
   test::TempFolder folder;
   const auto read = [&](const std::string& name, std::string_view content) {

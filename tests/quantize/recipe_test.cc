@@ -56,8 +56,23 @@ TEST(RecipeTest, BuiltIn) {
     EXPECT_EQ(*read, recipe);
     EXPECT_EQ(read->ToJson(), recipe.ToJson());
   }
-  EXPECT_THAT(names, ::testing::IsSupersetOf(
-                         {"16a8w", "16a4w", "16a4w-block", "16a4w-block16", "8a8w", "fp16"}));
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"16a8w", "16a4w", "16a4w-block", "16a4w-block16",
+                                              "mixed", "8a8w", "fp16"}));
+}
+
+TEST(RecipeTest, MixedHasATarget) {
+  const Recipe mixed = *FindRecipe("mixed");
+  ASSERT_TRUE(mixed.mixed.has_value());
+  EXPECT_EQ(mixed.mixed->max_bits, 5);
+  EXPECT_EQ(mixed.mixed->raised, (WeightScheme{8}));
+  EXPECT_EQ(mixed.weights.bits, 4);
+  EXPECT_TRUE(mixed.NeedsActivations());
+  const Result<Recipe> read = Recipe::FromJson(
+      R"({"weights": {"bits": 4}, "mixed": {"bits": 8, "method": "mse", "target_sqnr_db": 20.5}})",
+      "x.json");
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(*read->mixed, (MixedTarget{{8, 0, WeightMethod::kMse}, 0, 20.5}));
+  EXPECT_TRUE(read->NeedsActivations()) << "what is raised is searched";
 }
 
 TEST(RecipeTest, WhatTheNamesMean) {
@@ -139,6 +154,12 @@ TEST(RecipeTest, ErrorsNameFileFieldFoundAndExpected) {
   EXPECT_THAT(error(R"({"embedding": {"bits": 4, "block": 32}})"), HasSubstr("embedding.block"));
   EXPECT_THAT(error(R"({"transforms": ["rotate"]})"),
               AllOf(HasSubstr("'rotate'"), HasSubstr("rotate_r1")));
+  EXPECT_THAT(error(R"({"mixed": {"bits": 8}})"),
+              AllOf(HasSubstr("max_bits"), HasSubstr("target_sqnr_db")));
+  EXPECT_THAT(error(R"({"mixed": {"max_bits": 17}})"), HasSubstr("mixed.max_bits: found 17"));
+  EXPECT_THAT(error(R"({"mixed": {"target_sqnr_db": -1}})"),
+              HasSubstr("mixed.target_sqnr_db: found -1"));
+  EXPECT_THAT(error(R"({"mixed": {"bits": 6, "max_bits": 5}})"), HasSubstr("mixed.bits: found 6"));
   EXPECT_THAT(error("{\"name\": " + std::string(100000, '[') + std::string(100000, ']') + "}"),
               HasSubstr("name: found a list, expected a string"));
 }

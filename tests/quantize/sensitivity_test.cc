@@ -76,6 +76,24 @@ class SensitivityTest : public ::testing::Test {
   TokenWindows windows_;
 };
 
+// Mean of the positions, straight from the definition.
+double KlOf(const std::vector<float>& expected, const std::vector<float>& found) {
+  const size_t vocab = 300, positions = expected.size() / vocab;
+  double sum = 0;
+  for (size_t i = 0; i < positions; ++i) {
+    double p_sum = 0, q_sum = 0;
+    for (size_t t = 0; t < vocab; ++t) {
+      p_sum += std::exp(double{expected[i * vocab + t]});
+      q_sum += std::exp(double{found[i * vocab + t]});
+    }
+    for (size_t t = 0; t < vocab; ++t) {
+      const double p = std::exp(double{expected[i * vocab + t]}) / p_sum;
+      sum += p * std::log(p / (std::exp(double{found[i * vocab + t]}) / q_sum));
+    }
+  }
+  return sum / static_cast<double>(positions);
+}
+
 TEST_F(SensitivityTest, DamageOfOneWeightIsThatOfTheWholeModelWithIt) {
   const Recipe recipe = BuiltIn("16a4w");
   const std::vector<OperationDamage> damage = Weights(recipe);
@@ -84,7 +102,10 @@ TEST_F(SensitivityTest, DamageOfOneWeightIsThatOfTheWholeModelWithIt) {
                              [](const auto& a, const auto& b) { return a.noise > b.noise; }));
   const auto weights = QuantizeWeightsInOrder(
       *tiny_.decoder, windows_, {},
-      [&](const std::string& name) { return name == "head.weight" ? recipe.head : recipe.weights; },
+      [&](const std::string& name) {
+        // Not gptq: the layers before are float.
+        return name == "head.weight" ? recipe.head : WeightScheme{4, 0, WeightMethod::kMse};
+      },
       &pool_, nullptr);
   ASSERT_TRUE(weights.ok());
   const std::vector<float> reference = Logits("", nullptr);
@@ -96,6 +117,7 @@ TEST_F(SensitivityTest, DamageOfOneWeightIsThatOfTheWholeModelWithIt) {
       signal += double{reference[i]} * reference[i];
       noise += (double{reference[i]} - found[i]) * (double{reference[i]} - found[i]);
     }
+    EXPECT_NEAR(operation.kl / KlOf(reference, found), 1.0, 1e-3) << operation.operation;
     EXPECT_NEAR(operation.noise / (noise / signal), 1.0, 1e-3) << operation.operation;
     EXPECT_NEAR(operation.sqnr_db, 10 * std::log10(signal / noise), 0.01);
     EXPECT_GT(operation.weights, 0u);
@@ -174,20 +196,18 @@ TEST_F(SensitivityTest, APrefixIsInFrontOfTheWindows) {
   const auto b = (*bare)->MeasureFrom(1, "layers.1.q", round);
   const auto nothing = (*bare)->MeasureFrom(0);
   ASSERT_TRUE(a.ok() && b.ok() && nothing.ok());
-  EXPECT_EQ(*a, *b) << "the prefix's own token is taken off a window";
-  EXPECT_GT(*a, 0);
-  EXPECT_EQ(*nothing, 0);
+  EXPECT_EQ(a->noise, b->noise) << "the prefix's own token is taken off a window";
+  EXPECT_GT(a->noise, 0);
+  EXPECT_GT(a->kl, 0);
+  EXPECT_EQ(nothing->noise, 0);
+  EXPECT_NEAR(nothing->kl, 0, 1e-9);
 }
 
 class MixedTest : public SensitivityTest {
  protected:
   Result<MixedResult> Find(double target, double bits) {
-    MixedOptions options;
-    options.base = BuiltIn("16a4w-block16");
-    options.target_sqnr_db = target;
-    options.max_bits = bits;
-    options.sensitivity.tokens = 2 * kLength;
-    return FindMixedRecipe(*tiny_.decoder, windows_, {}, options, &pool_, nullptr);
+    const Recipe base = WithMixedTarget(BuiltIn("16a4w-block16"), {{8}, bits, target});
+    return FindMixedRecipe(*tiny_.decoder, windows_, {}, base, {2 * kLength}, &pool_, nullptr);
   }
 };
 
@@ -202,6 +222,7 @@ TEST_F(MixedTest, ABudgetIsUsedAndKept) {
     last = found->sqnr_db;
     EXPECT_TRUE(found->recipe.Validate().ok());
     EXPECT_EQ(found->recipe.name, "mixed");
+    EXPECT_FALSE(found->recipe.mixed.has_value()) << "it is found";
     const auto average = AverageBits(*tiny_.decoder, found->recipe);
     ASSERT_TRUE(average.ok());
     EXPECT_NEAR(*average, found->bits, 1e-9);
@@ -248,10 +269,22 @@ TEST_F(MixedTest, ATargetIsReachedWithLittle) {
 
 TEST_F(MixedTest, WhatCannotBe) {
   EXPECT_THAT(Find(0, 0).status().message(), HasSubstr("target"));
+  const auto plain =
+      FindMixedRecipe(*tiny_.decoder, windows_, {}, BuiltIn("16a4w"), {}, &pool_, nullptr);
+  EXPECT_THAT(plain.status().message(), HasSubstr("target"));
   EXPECT_THAT(Find(0, 4.2).status().message(), HasSubstr("4.250 bits"));
   const auto none = RankWeights(*tiny_.decoder, {}, {}, BuiltIn("16a4w"), {}, &pool_, nullptr);
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(WithMixedTargetTest, ARecipeThatHasATargetKeepsItsName) {
+  Recipe mine = WithMixedTarget(*FindRecipe("16a4w"), {{8}, 6, 0});
+  EXPECT_EQ(mine.name, "mixed");
+  mine.name = "mine";
+  mine = WithMixedTarget(std::move(mine), {{8}, 5, 0});
+  EXPECT_EQ(mine.name, "mine");
+  EXPECT_EQ(mine.mixed->max_bits, 5);
 }
 
 TEST(BitsOfTest, CountsBlockMultipliers) {
