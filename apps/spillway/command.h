@@ -35,6 +35,7 @@ std::unique_ptr<Command> AddSocsCommand(CLI::App& program);
 std::unique_ptr<Command> AddRecipesCommand(CLI::App& program);
 std::unique_ptr<Command> AddSensitivityCommand(CLI::App& program);
 std::unique_ptr<Command> AddCacheCommand(CLI::App& program);
+std::unique_ptr<Command> AddBenchCommand(CLI::App& program);
 
 }  // namespace spillway::cli
 

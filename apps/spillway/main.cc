@@ -119,6 +119,7 @@ int Main(int argc, char** argv) {
   commands["compile"] = AddCompileCommand(program);
   commands["run"] = AddRunCommand(program);
   commands["chat"] = AddChatCommand(program);
+  commands["bench"] = AddBenchCommand(program);
   commands["inspect"] = AddInspectCommand(program);
   commands["eval"] = AddEvalCommand(program);
   commands["analyze"] = AddAnalyzeCommand(program);

@@ -1,5 +1,6 @@
 #include "base/memory.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/file_descriptor.h"
 #include "base/process_memory.h"
 
 namespace spillway {
@@ -89,6 +91,11 @@ uint64_t AvailableMemoryBytes() { return ReadField("/proc/meminfo", "MemAvailabl
 uint64_t CurrentRssBytes() { return ProcessMemoryBytes(getpid(), "VmRSS").value_or(0); }
 
 uint64_t PeakRssBytes() { return ProcessMemoryBytes(getpid(), "VmHWM").value_or(0); }
+
+bool ResetPeakRss() {
+  const FileDescriptor file(open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC));
+  return file.valid() && write(file.get(), "5", 1) == 1;
+}
 
 struct MemoryWatch::Impl {
   std::mutex mutex;

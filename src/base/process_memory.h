@@ -1,4 +1,4 @@
-// Memory figures of any process, from /proc.
+// Memory figures of any process, and forgetting this one's peak, through /proc.
 
 #ifndef SPILLWAY_BASE_PROCESS_MEMORY_H_
 #define SPILLWAY_BASE_PROCESS_MEMORY_H_
@@ -12,6 +12,10 @@ namespace spillway {
 // A field of /proc/<pid>/status in bytes: "VmRSS" (resident now), "VmHWM" (its
 // peak). Nothing when the process or its memory is gone.
 std::optional<uint64_t> ProcessMemoryBytes(int pid, std::string_view field);
+
+// Makes the peak of this process what is resident now; false when the system does not
+// allow it.
+bool ResetPeakRss();
 
 }  // namespace spillway
 

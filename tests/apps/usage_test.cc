@@ -19,8 +19,8 @@ nlohmann::json ParseJson(const std::string& text) {
   return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
-const char* const kCommands[] = {"compile", "run",         "inspect", "eval",
-                                 "analyze", "sensitivity", "verify",  "socs"};
+const char* const kCommands[] = {"compile",     "run",    "inspect", "eval", "analyze",
+                                 "sensitivity", "verify", "socs",    "bench"};
 
 TEST(Help, OfTheProgramListsCommandsAndExitCodes) {
   const ProgramResult result = RunProgram({"--help"});
@@ -117,7 +117,10 @@ INSTANTIATE_TEST_SUITE_P(
         WrongUse{{"eval", "m.gguf", "--text", "t", "--executor", "gpu"}, "gpu"},
         WrongUse{{"analyze", "p"}, "--float"}, WrongUse{{"sensitivity"}, "MODEL"},
         WrongUse{{"sensitivity", "m", "--activations", "--target-bits", "5"}, "--activations"},
-        WrongUse{{"verify"}, "PACKAGE"}));
+        WrongUse{{"verify"}, "PACKAGE"}, WrongUse{{"bench"}, "PACKAGE"},
+        WrongUse{{"bench", "p", "--compare", "ollama"}, "llama.cpp"},
+        WrongUse{{"bench", "p", "--llama-model", "m.gguf"}, "--compare"},
+        WrongUse{{"bench", "p", "--threads", "1,many"}, "--threads"}));
 
 TEST(Errors, JsonGoesToStandardOutputAsOneObject) {
   const ProgramResult result = RunProgram({"inspect", "/no/such/file", "--json"});

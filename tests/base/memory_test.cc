@@ -28,6 +28,17 @@ TEST(MemoryTest, ResidentMemoryFollowsUse) {
   EXPECT_GE(PeakRssBytes(), before + kBlock * 9 / 10);
 }
 
+TEST(MemoryTest, ThePeakCanBeForgotten) {
+  const uint64_t before = CurrentRssBytes();
+  {
+    const AlignedBuffer block(kBlock);
+    std::memset(block.data(), 1, block.size());
+  }
+  EXPECT_GE(PeakRssBytes(), before + kBlock * 9 / 10);
+  if (!ResetPeakRss()) GTEST_SKIP() << "the system does not let a process forget its peak";
+  EXPECT_LT(PeakRssBytes(), before + kBlock * 9 / 10);
+}
+
 TEST(MemoryTest, OtherProcessesAndOnesThatAreGone) {
   EXPECT_GT(ProcessMemoryBytes(getppid(), "VmRSS").value_or(0), 0u);
   EXPECT_EQ(ProcessMemoryBytes(getpid(), "VmNone"), std::nullopt);

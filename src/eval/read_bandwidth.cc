@@ -1,0 +1,94 @@
+#include "eval/read_bandwidth.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "base/memory.h"
+#include "base/thread_pool.h"
+
+namespace spillway {
+namespace {
+
+constexpr size_t kLine = 64;
+
+// Several sums at once, so that additions never wait for each other: what is measured is
+// the memory.
+uint64_t Sum(const std::byte* data, size_t size) {
+  std::array<uint64_t, 16> sums = {};
+  for (size_t i = 0; i + sizeof(sums) <= size; i += sizeof(sums)) {
+    std::array<uint64_t, 16> values;
+    std::memcpy(values.data(), data + i, sizeof(values));
+    for (size_t lane = 0; lane < sums.size(); ++lane) sums[lane] += values[lane];
+  }
+  uint64_t total = 0;
+  for (const uint64_t sum : sums) total += sum;
+  return total;
+}
+
+// Anonymous memory, unmapped at the end.
+class Mapping {
+ public:
+  explicit Mapping(size_t size) : size_(size) {
+    void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) return;
+    data_ = static_cast<std::byte*>(data);
+    (void)madvise(data_, size_, MADV_HUGEPAGE);  // an optimisation: not all systems have them
+  }
+  ~Mapping() {
+    if (data_ != nullptr) munmap(data_, size_);
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  std::byte* data() const { return data_; }
+
+ private:
+  size_t size_;
+  std::byte* data_ = nullptr;
+};
+
+}  // namespace
+
+uint64_t LastLevelCacheBytes() {
+  const long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  const long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  return static_cast<uint64_t>(std::max({l3, l2, 0L}));
+}
+
+Result<double> MeasureReadBandwidth(uint64_t bytes, size_t threads, uint32_t passes) {
+  ThreadPool pool(std::max<size_t>(threads, 1));
+  const size_t part = (bytes / pool.threads() + kLine - 1) / kLine * kLine;
+  const size_t size = part * pool.threads();
+  if (size == 0) return InvalidArgumentError("read bandwidth: the buffer has no bytes");
+  const uint64_t free = AvailableMemoryBytes();
+  const Mapping buffer(size);
+  if (buffer.data() == nullptr || (free > 0 && size > free)) {
+    return ResourceExhaustedError(fmt::format(
+        "read bandwidth: no memory for a buffer of {} bytes ({} are free)", size, free));
+  }
+  pool.ParallelFor(pool.threads(), 1, [&](size_t begin, size_t end, size_t) {
+    std::memset(buffer.data() + begin * part, 1, (end - begin) * part);
+  });
+  std::vector<uint64_t> sums(pool.threads());
+  double best = 0;
+  for (uint32_t pass = 0; pass <= passes; ++pass) {
+    const auto start = std::chrono::steady_clock::now();
+    pool.ParallelFor(pool.threads(), 1, [&](size_t begin, size_t end, size_t) {
+      for (size_t i = begin; i < end; ++i) sums[i] = Sum(buffer.data() + i * part, part);
+    });
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    if (pass > 0) best = std::max(best, static_cast<double>(size) / seconds.count());
+  }
+  // The compiler must not see the sums as unused.
+  volatile uint64_t sink = 0;
+  for (const uint64_t sum : sums) sink = sink + sum;
+  return best;
+}
+
+}  // namespace spillway
