@@ -1,10 +1,14 @@
 #include "host/dispatch.h"
 
 #include <hwy/targets.h>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 
 #include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
 
 #include "host/kernel_table.h"
 
@@ -17,14 +21,24 @@ struct TargetName {
 };
 
 // Best first.
-constexpr std::array<TargetName, 6> kTargets = {{
+constexpr std::array<TargetName, std::size(kAllCpuTargets)> kTargets = {{
     {CpuTarget::kAvx512Vnni, "avx512vnni"},
     {CpuTarget::kAvx512, "avx512"},
     {CpuTarget::kAvx2, "avx2"},
     {CpuTarget::kSse4, "sse4"},
+    {CpuTarget::kNeonI8mm, "neon-i8mm"},
+    {CpuTarget::kNeonDotprod, "neon-dotprod"},
     {CpuTarget::kNeon, "neon"},
     {CpuTarget::kScalar, "scalar"},
 }};
+
+#if defined(__aarch64__)
+// Bits of the kernel's interface, which headers older than they lack.
+constexpr unsigned long kHwcapDotprod = 1UL << 20;
+constexpr unsigned long kHwcap2I8mm = 1UL << 13;
+
+bool HasDotprod() { return (getauxval(AT_HWCAP) & kHwcapDotprod) != 0; }
+#endif
 
 }  // namespace
 
@@ -52,6 +66,10 @@ bool IsSupported(CpuTarget target) {
 #elif defined(__aarch64__)
     case CpuTarget::kNeon:
       return (features & HWY_NEON) != 0;
+    case CpuTarget::kNeonDotprod:
+      return HasDotprod();
+    case CpuTarget::kNeonI8mm:
+      return HasDotprod() && (getauxval(AT_HWCAP2) & kHwcap2I8mm) != 0;
 #endif
     default:
       return false;
@@ -87,24 +105,38 @@ const IntegerProducts& ProductsFor(CpuTarget target) {
 #elif defined(__aarch64__)
     case CpuTarget::kNeon:
       return NeonProducts();
+    case CpuTarget::kNeonDotprod:
+      return NeonDotprodProducts();
+    case CpuTarget::kNeonI8mm:
+      return NeonI8mmProducts();
 #endif
     default:
       return ScalarProducts();
   }
 }
 
-KernelTable MakeTable(CpuTarget target) {
-  return {target, &ProductsFor(target),
-          target == CpuTarget::kScalar ? &ScalarVectorOps() : &HighwayVectorOps(target)};
+const VectorOps& VectorsFor(CpuTarget target) {
+  switch (target) {
+    case CpuTarget::kScalar:
+      return ScalarVectorOps();
+    case CpuTarget::kNeonDotprod:  // they add integer products only
+    case CpuTarget::kNeonI8mm:
+      return HighwayVectorOps(CpuTarget::kNeon);
+    default:
+      return HighwayVectorOps(target);
+  }
 }
 
 }  // namespace
 
 const KernelTable& KernelsFor(CpuTarget target) {
-  static const std::array<KernelTable, 6> tables = {
-      MakeTable(CpuTarget::kScalar),     MakeTable(CpuTarget::kSse4),
-      MakeTable(CpuTarget::kAvx2),       MakeTable(CpuTarget::kAvx512),
-      MakeTable(CpuTarget::kAvx512Vnni), MakeTable(CpuTarget::kNeon)};
+  static const auto tables = [] {
+    std::array<KernelTable, std::size(kAllCpuTargets)> made;
+    for (const CpuTarget each : kAllCpuTargets) {
+      made[static_cast<size_t>(each)] = {each, &ProductsFor(each), &VectorsFor(each)};
+    }
+    return made;
+  }();
   return tables[static_cast<size_t>(target)];
 }
 

@@ -50,6 +50,9 @@ void ColumnSums(const KernelTable& table, const ProductColumns& columns, std::by
   products.prepare_linear_row(scratch, DType::kU8, k, prepared);
   products.linear(prepared, products.linear_row_bytes(DType::kU8, k), 1, DType::kU8, columns.data,
                   columns.k_groups, (columns.count + 15) / 16, sums);
+  const double one = 1 - products.linear_base(DType::kU8);  // as it was prepared
+  if (one == 1.0) return;
+  for (size_t c = 0; c < (columns.count + 15) / 16 * 16; ++c) sums[c] /= one;
 }
 
 }  // namespace spillway::host

@@ -147,6 +147,8 @@ const IntegerProducts& Avx512Products();
 const IntegerProducts& Avx512VnniProducts();
 #elif defined(__aarch64__)
 const IntegerProducts& NeonProducts();
+const IntegerProducts& NeonDotprodProducts();
+const IntegerProducts& NeonI8mmProducts();
 #endif
 // Plain loops for kScalar (vector_ops_scalar.cc), Highway for the others
 // (vector_ops.cc).

@@ -11,14 +11,11 @@
 namespace spillway::host {
 namespace {
 
-constexpr CpuTarget kAll[] = {CpuTarget::kScalar, CpuTarget::kSse4,       CpuTarget::kAvx2,
-                              CpuTarget::kAvx512, CpuTarget::kAvx512Vnni, CpuTarget::kNeon};
-
 TEST(DispatchTest, TheEnvironmentChoosesASupportedTarget) {
   ::unsetenv("SPILLWAY_CPU");
   const CpuTarget best = SelectTarget();
   EXPECT_TRUE(IsSupported(best));
-  for (const CpuTarget target : kAll) {
+  for (const CpuTarget target : kAllCpuTargets) {
     ::setenv("SPILLWAY_CPU", std::string(CpuTargetName(target)).c_str(), 1);
     EXPECT_EQ(SelectTarget(), IsSupported(target) ? target : best) << CpuTargetName(target);
   }
@@ -30,7 +27,7 @@ TEST(DispatchTest, TheEnvironmentChoosesASupportedTarget) {
 TEST(DispatchTest, EverySupportedTargetHasItsOwnFunctions) {
   std::set<const IntegerProducts*> products;
   size_t count = 0;
-  for (const CpuTarget target : kAll) {
+  for (const CpuTarget target : kAllCpuTargets) {
     if (!IsSupported(target)) continue;
     const KernelTable& table = KernelsFor(target);
     EXPECT_EQ(table.target, target);

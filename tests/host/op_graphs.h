@@ -221,9 +221,7 @@ inline std::vector<Bytes> RunOutputs(const std::shared_ptr<const Graph>& graph,
 
 inline std::vector<host::CpuTarget> SupportedTargets() {
   std::vector<host::CpuTarget> targets;
-  for (const auto target :
-       {host::CpuTarget::kScalar, host::CpuTarget::kSse4, host::CpuTarget::kAvx2,
-        host::CpuTarget::kAvx512, host::CpuTarget::kAvx512Vnni, host::CpuTarget::kNeon}) {
+  for (const host::CpuTarget target : host::kAllCpuTargets) {
     if (host::IsSupported(target)) targets.push_back(target);
   }
   return targets;
