@@ -61,8 +61,8 @@ SPILLWAY_API spillway_options* spillway_options_new(void);
 SPILLWAY_API void spillway_options_free(spillway_options* options);
 /* Names are the fields of the C++ options; switches take "on" and "off":
  *   compile: soc, mode, prefill_ar_len, context_len, recipe, target_bits, target_sqnr_db,
- *     recipe_output, kv_bits, calib_path (adds one), calib_tokens, prefix_tokens, num_shards,
- *     jobs, with_simulator, htp (auto, on, off), slc_allocator (off, on, auto),
+ *     max_raised_bytes, recipe_output, kv_bits, calib_path (adds one), calib_tokens,
+ *     prefix_tokens, num_shards, jobs, with_simulator, htp (auto, on, off), slc_allocator (off, on, auto),
  *     weight_sharing, optimization_level
  *   open: executor (host, htp), verify, online_prepare, performance_mode
  *   both: qnn_lib_dir, threads

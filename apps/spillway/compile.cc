@@ -51,6 +51,7 @@ class CompileCommand : public Command {
   std::vector<uint32_t> lookahead_ = {3, 4, 4};
   std::string num_shards_ = "auto";
   double shard_limit_gb_ = 3.5;
+  double max_raised_mb_ = 0;
 };
 
 CompileCommand::CompileCommand(CLI::App& program) {
@@ -130,6 +131,10 @@ void CompileCommand::AddQuantisationOptions(CLI::App& app) {
                  "The same until the logits have this signal to noise, in dB")
       ->check(CLI::PositiveNumber)
       ->group(group);
+  app.add_option("--max-raised-mb", max_raised_mb_,
+                 "The same while the raised weights have at most so many megabytes")
+      ->check(CLI::PositiveNumber)
+      ->group(group);
   app.add_option("--save-recipe", options_.recipe_output,
                  "Write the recipe to this file as it was used, with what was found")
       ->group(group);
@@ -179,6 +184,7 @@ void CompileCommand::AddVendorOptions(CLI::App& app) {
 
 Status CompileCommand::ReadGraphOptions() {
   options_.shard_limit_bytes = static_cast<uint64_t>(shard_limit_gb_ * 1e9);
+  options_.max_raised_bytes = static_cast<uint64_t>(max_raised_mb_ * 1e6);
   options_.num_shards = 0;
   options_.lookahead = {lookahead_[0], lookahead_[1], lookahead_[2]};
   if (num_shards_ == "auto") return OkStatus();

@@ -49,7 +49,7 @@ class SensitivityCommand : public Command {
   Status CheckArguments() const;
   Result<Recipe> ChooseRecipe() const;
   Result<Found> Rank(Progress* progress);
-  bool has_target() const { return target_sqnr_db_ > 0 || target_bits_ > 0; }
+  bool has_target() const { return target_sqnr_db_ > 0 || target_bits_ > 0 || max_raised_mb_ > 0; }
   std::string ToText(const Found& found) const;
   Json ToJson(const Found& found) const;
 
@@ -57,7 +57,7 @@ class SensitivityCommand : public Command {
   CompileOptions calibration_;  // its model, calibration data, prefix and threads
   uint32_t top_ = 20;
   bool activations_ = false;
-  double target_sqnr_db_ = 0, target_bits_ = 0;
+  double target_sqnr_db_ = 0, target_bits_ = 0, max_raised_mb_ = 0;
   SensitivityOptions options_;
 };
 
@@ -76,6 +76,10 @@ SensitivityCommand::SensitivityCommand(CLI::App& program) {
       ->excludes(activations);
   app.add_option("--target-bits", target_bits_,
                  "Find the best recipe with at most so many bits a weight")
+      ->check(CLI::PositiveNumber)
+      ->excludes(activations);
+  app.add_option("--max-raised-mb", max_raised_mb_,
+                 "Find the best recipe with at most so many megabytes of raised weights")
       ->check(CLI::PositiveNumber)
       ->excludes(activations);
   app.add_option("-o,--output", output_, "Write the recipe to this file");
@@ -118,6 +122,7 @@ Result<Recipe> SensitivityCommand::ChooseRecipe() const {
   MixedTarget target = recipe.mixed.value_or(MixedTarget{});
   target.max_bits = target_bits_;
   target.target_sqnr_db = target_sqnr_db_;
+  target.max_raised_bytes = static_cast<uint64_t>(max_raised_mb_ * 1e6);
   return WithMixedTarget(std::move(recipe), target);
 }
 
@@ -127,7 +132,7 @@ Result<Found> SensitivityCommand::Rank(Progress* progress) {
   const Recipe& recipe = checked.recipe;
   if (!output_.empty() && !recipe.mixed) {
     return InvalidArgumentError(
-        "--output is for the recipe that --target-sqnr or --target-bits find");
+        "--output is for the recipe that --target-sqnr, --target-bits or --max-raised-mb find");
   }
   ReportProgress(progress, "open " + calibration_.model_path, -1);
   SPILLWAY_ASSIGN_OR_RETURN(auto model, Model::Open(calibration_.model_path));

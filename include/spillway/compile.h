@@ -34,19 +34,20 @@ struct CompileOptions {
   std::string mode = "hybrid";
   uint32_t prefill_ar_len = 32;
   LookaheadSizes lookahead = {3, 4, 4};  // of mode lookahead
-  uint32_t context_len = 512;  // columns of the attention mask
+  uint32_t context_len = 512;            // columns of the attention mask
   std::string io_profile = "spillway";
 
   // A built-in recipe or a JSON file (docs/recipes.md).
   std::string recipe = "16a8w";
   // Mixed precision: raises weights of the recipe from 4 to 8 bits where it pays most, while
-  // they have at most so many bits on average, or until their logits have that SQNR in dB; 0:
-  // what the recipe says.
+  // they have at most so many bits on average, those raised have at most so many bytes, and until
+  // the logits have that SQNR in dB; all 0: what the recipe says.
   double target_bits = 0;
+  uint64_t max_raised_bytes = 0;
   double target_sqnr_db = 0;
   // File that the recipe is written to as it was used, rules found included; empty: none.
   std::string recipe_output;
-  uint32_t kv_bits = 0;          // 8 or 16; 0: what the recipe says
+  uint32_t kv_bits = 0;  // 8 or 16; 0: what the recipe says
   // Files to calibrate with, like what the model will see: text, or conversations
   // (*.json, *.jsonl: messages with "role" and "content"). Empty: the built-in text.
   std::vector<std::string> calib_paths;
@@ -136,10 +137,10 @@ struct ShardReport {
 
 // What the search for a recipe of mixed precision found.
 struct MixedReport {
-  double bits = 0;          // of a weight of the decoder, on average; block scales counted
-  double sqnr_db = 0;       // of the logits, weights quantised and activations float
-  double base_sqnr_db = 0;  // the same before anything was raised
-  bool target_met = true;   // of target_sqnr_db
+  double bits = 0;                  // of a weight of the decoder, on average; block scales counted
+  double sqnr_db = 0;               // of the logits, weights quantised and activations float
+  double base_sqnr_db = 0;          // the same before anything was raised
+  bool target_met = true;           // of target_sqnr_db
   std::vector<std::string> raised;  // operations, those that it helps most first
 };
 

@@ -108,6 +108,7 @@ constexpr Entry kEntries[] = {
     SPILLWAY_OPTION("recipe", compile.recipe),
     SPILLWAY_OPTION("target_bits", compile.target_bits),
     SPILLWAY_OPTION("target_sqnr_db", compile.target_sqnr_db),
+    SPILLWAY_OPTION("max_raised_bytes", compile.max_raised_bytes),
     SPILLWAY_OPTION("recipe_output", compile.recipe_output),
     SPILLWAY_OPTION("kv_bits", compile.kv_bits),
     {"calib_path",

@@ -83,18 +83,21 @@ Status CheckOutcome(const CompileOptions& options) {
   return OkStatus();
 }
 
-// The options' targets go before the recipe's own; one alone takes the place of both.
+// The options' targets go before the recipe's own; one alone takes the place of all.
 Result<Recipe> AddMixedTarget(const CompileOptions& options, Recipe recipe) {
-  if (options.target_bits == 0 && options.target_sqnr_db == 0) return recipe;
+  if (options.target_bits == 0 && options.target_sqnr_db == 0 && options.max_raised_bytes == 0) {
+    return recipe;
+  }
   if (recipe.is_float()) {
     return InvalidArgumentError(fmt::format(
-        "recipe {} has no integer weights whose bits could be raised: leave --target-bits and "
-        "--target-sqnr away",
+        "recipe {} has no integer weights whose bits could be raised: leave --target-bits, "
+        "--target-sqnr and --max-raised-mb away",
         recipe.name));
   }
   MixedTarget target = recipe.mixed.value_or(MixedTarget{});
   target.max_bits = options.target_bits;
   target.target_sqnr_db = options.target_sqnr_db;
+  target.max_raised_bytes = options.max_raised_bytes;
   recipe = WithMixedTarget(std::move(recipe), target);
   SPILLWAY_RETURN_IF_ERROR(recipe.Validate().WithContext("recipe " + recipe.name));
   return recipe;

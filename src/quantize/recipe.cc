@@ -120,8 +120,11 @@ Status CheckMixed(const MixedTarget& target) {
         fmt::format("mixed.target_sqnr_db: found {}, expected 0 (no target) to {}",
                     target.target_sqnr_db, kMostDecibels));
   }
-  if (target.max_bits > 0 || target.target_sqnr_db > 0) return OkStatus();
-  return InvalidArgumentError("mixed: found neither max_bits nor target_sqnr_db, expected one");
+  if (target.max_bits > 0 || target.target_sqnr_db > 0 || target.max_raised_bytes > 0) {
+    return OkStatus();
+  }
+  return InvalidArgumentError(
+      "mixed: found none of max_bits, max_raised_bytes and target_sqnr_db, expected one");
 }
 
 RecipeRule<ActivationScheme> Wide(std::string match) {

@@ -62,9 +62,10 @@ struct MixedTarget {
   // (BitsOf(), the head apart); 0: no limit.
   double max_bits = 0;
   // Raise until the logits have this SQNR with all weights quantised, activations float;
-  // 0: no such target. At least one of the two is given; with both, whichever comes first
+  // 0: no such target. At least one of the limits and targets is given; whichever comes first
   // ends it.
   double target_sqnr_db = 0;
+  uint64_t max_raised_bytes = 0;  // of all weights that are raised, as they are then; 0: no limit
 
   bool operator==(const MixedTarget&) const = default;
 };

@@ -74,6 +74,12 @@ class Reader {
     }
     value = found->get<uint32_t>();
   }
+  void Bytes(const char* key, uint64_t& value) {
+    const json* found = Find(key);
+    if (found == nullptr) return;
+    if (!found->is_number_unsigned()) return Fail(Field(key), *found, "a whole number of bytes");
+    value = found->get<uint64_t>();
+  }
   void Real(const char* key, float& value) {
     const json* found = Find(key);
     if (found == nullptr) return;
@@ -226,6 +232,7 @@ void ReadRecipe(Reader& reader, Recipe& recipe) {
     ReadWeight(mixed, recipe.mixed->raised);
     mixed.Real("max_bits", recipe.mixed->max_bits);
     mixed.Real("target_sqnr_db", recipe.mixed->target_sqnr_db);
+    mixed.Bytes("max_raised_bytes", recipe.mixed->max_raised_bytes);
   });
   reader.Finish();
 }
@@ -285,6 +292,7 @@ std::string Recipe::ToJson() const {
     Write(object["mixed"], mixed->raised);
     object["mixed"]["max_bits"] = mixed->max_bits;
     object["mixed"]["target_sqnr_db"] = mixed->target_sqnr_db;
+    object["mixed"]["max_raised_bytes"] = mixed->max_raised_bytes;
   }
   return object.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }

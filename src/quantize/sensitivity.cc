@@ -151,15 +151,18 @@ class MixedSearch {
   // An operation that does not fit anymore is passed over, so that smaller ones behind it
   // still fill the budget.
   size_t MostWithinBudget() {
-    if (target_.max_bits <= 0) return order_.size();
+    const bool few_bits = target_.max_bits > 0, few_bytes = target_.max_raised_bytes > 0;
     const double room = (target_.max_bits - Bits(0)) * static_cast<double>(weights_);
     std::vector<const LayerChain::Site*> taken, rest;
     double used = 0;
+    uint64_t bytes = 0;
     for (const LayerChain::Site* site : order_) {
       const double cost = ExtraBits(*site) * static_cast<double>(site->weights());
+      const uint64_t raised = site->weights() * target_.raised.bits / 8;
       // Half a weight of rounding.
-      const bool fits = used + cost <= room + 0.5;
-      if (fits) used += cost;
+      const bool fits = (!few_bits || used + cost <= room + 0.5) &&
+                        (!few_bytes || bytes + raised <= target_.max_raised_bytes);
+      if (fits) used += cost, bytes += raised;
       (fits ? taken : rest).push_back(site);
     }
     const size_t count = taken.size();
@@ -304,7 +307,7 @@ Result<MixedResult> FindMixedRecipe(Decoder& decoder, const TokenWindows& window
                                     Progress* progress) {
   if (!base.mixed) {
     return InvalidArgumentError(
-        "mixed precision needs a target: an SQNR of the logits or a number of bits");
+        "mixed precision needs a target: an SQNR of the logits, a number of bits or of bytes");
   }
   SPILLWAY_RETURN_IF_ERROR(base.Validate());
   SPILLWAY_ASSIGN_OR_RETURN(const double base_bits, AverageBits(decoder, base));

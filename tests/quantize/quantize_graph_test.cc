@@ -229,6 +229,31 @@ TEST(GraphQuantizerTest, BiasesAreInUnitsOfTheSum) {
   EXPECT_EQ(linears, 6);
 }
 
+TEST(GraphQuantizerTest, ABiasThatDoesNotFitIsAnError) {
+  test::TinyModelSpec spec;
+  spec.architecture = "qwen2";
+  test::TinyModel model = test::MakeTinyModel(spec);
+  // The last row of a weight is so small that the unit of its sums is, too.
+  test::WriterTensor* weight = model.file.FindTensor("blk.0.attn_k.weight");
+  ASSERT_NE(weight, nullptr);
+  const float small = 1e-15f;
+  for (size_t i = 1; i <= spec.hidden; ++i) {
+    std::memcpy(weight->data.data() + weight->data.size() - i * sizeof(small), &small,
+                sizeof(small));
+  }
+  test::TinyDecoder tiny(model);
+  ThreadPool pool(1);
+  const auto ranges = Calibrate(*tiny.decoder, tiny.Windows({16}), {}, &pool, nullptr);
+  ASSERT_TRUE(ranges.ok());
+  GraphQuantizer quantizer(Recipe{}, *ranges, &pool);
+  quantizer.QuantizeEmbedding(kHeadWeightName, tiny.decoder->EmbeddingData(), 300, spec.hidden);
+  const Result<Graph> graph = quantizer.Quantize(*tiny.Build("g", 1, 8));
+  ASSERT_FALSE(graph.ok());
+  EXPECT_EQ(graph.status().code(), StatusCode::kUnsupported);
+  EXPECT_THAT(graph.status().message(),
+              AllOf(HasSubstr("layers.0.k.bias[31]"), HasSubstr("does not fit 32 bits")));
+}
+
 TEST(GraphQuantizerTest, VectorsComeBackWithinHalfAStep) {
   Quantised q({});
   for (const std::string name :

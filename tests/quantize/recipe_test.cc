@@ -156,6 +156,8 @@ TEST(RecipeTest, ErrorsNameFileFieldFoundAndExpected) {
               AllOf(HasSubstr("'rotate'"), HasSubstr("rotate_r1")));
   EXPECT_THAT(error(R"({"mixed": {"bits": 8}})"),
               AllOf(HasSubstr("max_bits"), HasSubstr("target_sqnr_db")));
+  EXPECT_THAT(error(R"({"mixed": {"max_raised_bytes": 1.5}})"),
+              HasSubstr("mixed.max_raised_bytes: found 1.5"));
   EXPECT_THAT(error(R"({"mixed": {"max_bits": 17}})"), HasSubstr("mixed.max_bits: found 17"));
   EXPECT_THAT(error(R"({"mixed": {"target_sqnr_db": -1}})"),
               HasSubstr("mixed.target_sqnr_db: found -1"));

@@ -239,6 +239,23 @@ TEST_F(MixedTest, ABudgetIsUsedAndKept) {
   EXPECT_EQ(Find(0, 8.0)->raised.size(), 21u);
 }
 
+TEST_F(MixedTest, ABudgetOfBytes) {
+  const Recipe base = WithMixedTarget(BuiltIn("16a4w-block16"), {{8}, 0, 0, 20000});
+  const auto found =
+      FindMixedRecipe(*tiny_.decoder, windows_, {}, base, {2 * kLength}, &pool_, nullptr);
+  ASSERT_TRUE(found.ok()) << found.status().ToString();
+  const auto sites = LayerChain::SitesOf(*tiny_.decoder);
+  ASSERT_TRUE(sites.ok());
+  uint64_t bytes = 0, least = UINT64_MAX;
+  for (const LayerChain::Site& site : *sites) {
+    const bool raised = std::count(found->raised.begin(), found->raised.end(), site.operation) > 0;
+    if (raised) bytes += site.weights();
+    if (!raised && site.operation != "head") least = std::min(least, site.weights());
+  }
+  EXPECT_LE(bytes, 20000u);
+  EXPECT_GT(bytes + least, 20000u) << "nothing more fits";
+}
+
 TEST_F(MixedTest, ATargetIsReachedWithLittle) {
   const auto base = Find(0, 4.25);
   const auto all = Find(0, 8.0);

@@ -220,10 +220,20 @@ TEST(TransformTest, SmolLm2LogitsStay) {
   ASSERT_TRUE(model.ok()) << model.status().ToString();
   const std::vector<uint32_t> tokens = test::RandomTokens(12, 40000, 3);
   Decoder plain(*model);
-  Decoder rotated(*model, *MakeTransform(**model, AllOptions()[4]));
   const std::vector<float> expected = Logits(plain, tokens);
-  const std::vector<float> logits = Logits(rotated, tokens);
-  EXPECT_LT(LargestDifference(logits, expected), 1e-3f);
+  ThreadPool pool(2);
+  const auto factors = ComputeSmoothFactors(plain, {tokens}, {}, {}, &pool);
+  ASSERT_TRUE(factors.ok()) << factors.status().ToString();
+  for (const TransformOptions& options : AllOptions()) {
+    const SmoothFactors smooth = options.any() ? SmoothFactors() : *factors;
+    const auto transform = MakeTransform(**model, options, smooth);
+    ASSERT_TRUE(transform.ok()) << transform.status().ToString();
+    Decoder transformed(*model, *transform);
+    const float difference = LargestDifference(Logits(transformed, tokens), expected);
+    EXPECT_LT(difference, 1e-3f) << options.fold_norms << options.rotate_residual
+                                 << options.rotate_values << options.rotate_keys;
+    EXPECT_GT(difference, 0.0f) << "nothing was transformed";
+  }
 }
 
 }  // namespace
