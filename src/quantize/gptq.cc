@@ -4,8 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "host/dispatch.h"
-#include "host/kernel_table.h"
 #include "quantize/weights_round.h"
 
 namespace spillway {
@@ -13,21 +11,7 @@ namespace {
 
 constexpr size_t kTile = TiledMatrix::kTile;
 constexpr size_t kRows = kGptqRows;
-
-const host::VectorOps& Ops() { return *host::KernelsFor(host::SelectTarget()).vectors; }
-
-// out[i][rows] += factor * matrix(tile of rows i, tile column `col`) * in[col's 64 columns][rows],
-// for tile rows [first, last).
-void AddTileColumn(const TiledMatrix& matrix, size_t col, size_t first, size_t last,
-                   const float* in, float factor, float* out) {
-  const host::VectorOps& ops = Ops();
-  alignas(64) float product[kTile * kRows];
-  for (size_t row = first; row < last; ++row) {
-    ops.product_columns_f32(matrix.Tile(row, col), kTile, kTile, in, kRows, kRows, product, kRows);
-    float* to = out + row * kTile * kRows;
-    for (size_t n = 0; n < kTile * kRows; ++n) to[n] += factor * product[n];
-  }
-}
+static_assert(kRows == kTile);
 
 // y[r] += a * x[r].
 inline void AddScaled(float a, const float* __restrict x, float* __restrict y) {

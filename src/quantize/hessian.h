@@ -10,38 +10,10 @@
 
 #include "base/memory.h"
 #include "base/thread_pool.h"
+#include "quantize/tiled_matrix.h"
 #include "spillway/status.h"
 
 namespace spillway {
-
-// A square f32 matrix in tiles of 64 x 64 whose elements lie together (row-major),
-// one tile column after another; `dim` is padded to whole tiles.
-class TiledMatrix {
- public:
-  static constexpr size_t kTile = 64;
-
-  TiledMatrix() = default;
-  // Zeros.
-  explicit TiledMatrix(size_t dim);
-
-  size_t tiles() const { return tiles_; }  // a side
-  size_t padded_dim() const { return tiles_ * kTile; }
-  float* Tile(size_t row, size_t col) { return data() + (col * tiles_ + row) * kTile * kTile; }
-  const float* Tile(size_t row, size_t col) const {
-    return data() + (col * tiles_ + row) * kTile * kTile;
-  }
-  float& At(size_t i, size_t j) {
-    return Tile(i / kTile, j / kTile)[i % kTile * kTile + j % kTile];
-  }
-  float At(size_t i, size_t j) const {
-    return Tile(i / kTile, j / kTile)[i % kTile * kTile + j % kTile];
-  }
-
- private:
-  float* data() const { return reinterpret_cast<float*>(buffer_.data()); }
-  size_t tiles_ = 0;
-  AlignedBuffer buffer_;
-};
 
 // Second moments of the inputs of one or several Linears that read the same
 // tensor. Filled by Add(), then Finish(); afterwards const methods may be called
