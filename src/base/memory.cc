@@ -152,7 +152,7 @@ AlignedBuffer::AlignedBuffer(size_t size) {
 }
 
 AlignedBuffer AlignedBuffer::Zeroed(size_t size) {
-  constexpr size_t kMapped = size_t{256} << 10;
+  constexpr size_t kMapped = size_t{64} << 10;
   if (size < kMapped) {
     AlignedBuffer buffer(size);
     if (buffer.data_ != nullptr) std::memset(buffer.data_, 0, size);

@@ -103,6 +103,32 @@ TEST(AlignedBufferTest, AlignmentAndMoves) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they end the process
+TEST(AlignedBufferTest, ZeroedBuffersAreZeroAndMove) {
+  for (const size_t size : {size_t{1}, size_t{1000}, size_t{1} << 20}) {
+    AlignedBuffer block = AlignedBuffer::Zeroed(size);
+    ASSERT_EQ(block.size(), size);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(block.data()) % 64, 0u);
+    for (size_t i = 0; i < size; ++i) ASSERT_EQ(block.data()[i], std::byte{0}) << i;
+    std::byte* const data = block.data();
+    data[size - 1] = std::byte{7};
+    AlignedBuffer moved(std::move(block));
+    AlignedBuffer other(3);
+    other = std::move(moved);
+    EXPECT_EQ(other.data(), data);
+    EXPECT_EQ(other.data()[size - 1], std::byte{7});
+  }
+  EXPECT_EQ(AlignedBuffer::Zeroed(0).data(), nullptr);
+}
+
+// A large block takes memory when it is written, not before.
+TEST(AlignedBufferTest, PagesOfZeroedBuffersComeWhenTheyAreWritten) {
+  constexpr size_t kSize = size_t{256} << 20;
+  const uint64_t before = CurrentRssBytes();
+  const AlignedBuffer block = AlignedBuffer::Zeroed(kSize);
+  ASSERT_NE(block.data(), nullptr);
+  EXPECT_LT(CurrentRssBytes(), before + kSize / 4);
+}
+
 TEST(AlignedBufferTest, NotEnoughMemory) {
   const AlignedBuffer block(SIZE_MAX / 2);
   EXPECT_EQ(block.data(), nullptr);
