@@ -160,6 +160,34 @@ int32_t MatrixInt(const Tensor& matrix, size_t n, size_t k) {
   return reinterpret_cast<const int8_t*>(data)[n * cols + k];
 }
 
+std::vector<int32_t> ChannelSums(const Tensor& matrix) {
+  const size_t rows = matrix.shape[0], cols = matrix.shape[1];
+  const Encoding& encoding = matrix.encoding;
+  const bool has_blocks = encoding.kind == Encoding::Kind::kBlock;
+  const size_t size = has_blocks ? encoding.block_size : cols;
+  const size_t blocks = (cols + size - 1) / size;
+  const auto scale = [&](size_t n, size_t k) -> int32_t {
+    return has_blocks ? encoding.block_scales[n * blocks + k / size] : 1;
+  };
+  std::vector<int32_t> sums(rows, 0);
+  if (matrix.data->layout() != DataLayout::kPackedN16K4 || (has_blocks && size % 4 != 0)) {
+    for (size_t n = 0; n < rows; ++n) {
+      for (size_t k = 0; k < cols; ++k) sums[n] += MatrixInt(matrix, n, k) * scale(n, k);
+    }
+    return sums;
+  }
+  const auto* group = reinterpret_cast<const int8_t*>(matrix.data->bytes().data());
+  for (size_t n0 = 0; n0 < rows; n0 += 16) {
+    for (size_t k = 0; k < cols; k += 4, group += 64) {
+      for (size_t n = n0; n < std::min(rows, n0 + 16); ++n) {
+        const int8_t* four = group + (n - n0) * 4;
+        sums[n] += (four[0] + four[1] + four[2] + four[3]) * scale(n, k);
+      }
+    }
+  }
+  return sums;
+}
+
 std::shared_ptr<const ConstantData> PackNibbles(const Tensor& matrix) {
   const size_t rows = matrix.shape[0], cols = matrix.shape[1];
   std::vector<std::byte> packed(PackedNibblesSize(rows, cols), std::byte{0x88});

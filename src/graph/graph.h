@@ -90,6 +90,8 @@ struct Tensor {
   Encoding encoding;
   TensorRole role = TensorRole::kInternal;
   std::shared_ptr<const ConstantData> data;  // kConstant only
+  // ChannelSums() of a packed weight where they are known, s32 [N]; may be null.
+  std::shared_ptr<const ConstantData> sums;
   // When set, this tensor always has the encoding of the tensor with that name
   // (a cache input and the step's own K; the output of a Reshape).
   std::string encoding_of;
@@ -195,6 +197,8 @@ class Graph {
 uint64_t StoredBytes(const Tensor& tensor, DataLayout layout);
 // Element (n, k) of an s8 matrix in whatever layout its values have.
 int32_t MatrixInt(const Tensor& matrix, size_t n, size_t k);
+// The sum of the integers of each row of an s8 matrix, block scales multiplied in, [N].
+std::vector<int32_t> ChannelSums(const Tensor& matrix);
 // The same values as kPackedNibbles; for s8 matrices with 4 significant bits.
 std::shared_ptr<const ConstantData> PackNibbles(const Tensor& matrix);
 

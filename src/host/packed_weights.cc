@@ -59,7 +59,13 @@ std::shared_ptr<const PackedWeights> PackedWeights::Get(const Tensor& weight,
   } else {
     packed->Pack(weight, pool);
   }
-  packed->Sum(table, pool);
+  if (weight.sums != nullptr) {
+    packed->sums_.assign((packed->rows_ + 15) / 16 * 16, 0.0);
+    const auto* sums = reinterpret_cast<const int32_t*>(weight.sums->bytes().data());
+    std::copy_n(sums, packed->rows_, packed->sums_.begin());
+  } else {
+    packed->Sum(table, pool);
+  }
   known.weights.emplace(weight.data.get(), packed);
   return packed;
 }

@@ -21,6 +21,7 @@ constexpr flatbuffers::uoffset_t kMaxTables = 1'000'000;
 // How many graphs may use each constant, on average.
 constexpr uint64_t kMaxConstantCopies = 64;
 constexpr uint32_t kNotConstant = 0xFFFFFFFF;
+constexpr uint32_t kNoSums = 0xFFFFFFFF;
 
 // A range of the mapped weights.
 class MappedConstant : public ConstantData {
@@ -62,6 +63,7 @@ class GraphFileReader {
   Status ReadBlobs();
   Status ReadConstants();
   Result<Tensor> ReadConstant(const fb::Constant& stored);
+  Status ReadSums(uint32_t blob, Tensor& tensor);
   Result<Tensor> CopyConstant(const fb::Tensor& stored);
   Result<Tensor> ReadTensor(const fb::Tensor& stored);
   Result<Op> ReadOp(const fb::Op& stored, size_t tensor_count);
@@ -157,7 +159,27 @@ Result<Tensor> GraphFileReader::ReadConstant(const fb::Constant& stored) {
   tensor.data = blobs_[stored.blob()];
   SPILLWAY_ASSIGN_OR_RETURN(tensor.encoding, ReadEncoding(stored.encoding()));
   SPILLWAY_RETURN_IF_ERROR(AsDamage(CheckStoredTensor(tensor)));
+  if (stored.sums() != kNoSums) {
+    SPILLWAY_RETURN_IF_ERROR(ReadSums(stored.sums(), tensor));
+  }
   return tensor;
+}
+
+Status GraphFileReader::ReadSums(uint32_t blob, Tensor& tensor) {
+  if (tensor.data->layout() == DataLayout::kRowMajor) {
+    return Bad("{} has sums but no packed weights", tensor.name);
+  }
+  if (blob >= blobs_.size()) {
+    return Bad("range {} of {} is not there; the file has {}", blob, kWeightsFile, blobs_.size());
+  }
+  const uint64_t expected = uint64_t{tensor.shape[0]} * sizeof(int32_t);
+  const ConstantData& data = *blobs_[blob];
+  if (data.layout() != DataLayout::kRowMajor || data.bytes().size() != expected) {
+    return Bad("the sums of {} have {} bytes; expected {}", tensor.name, data.bytes().size(),
+               expected);
+  }
+  tensor.sums = blobs_[blob];
+  return OkStatus();
 }
 
 Status GraphFileReader::ReadConstants() {

@@ -17,6 +17,8 @@ namespace {
 
 using flatbuffers::Offset;
 
+constexpr uint32_t kNoSums = 0xFFFFFFFF;
+
 // What a stored constant is, without its values.
 struct Stored {
   uint32_t index;
@@ -88,6 +90,10 @@ Result<uint32_t> Writer::AddConstant(const Tensor& tensor) {
       tensor.encoding.bits == 4 && tensor.data->layout() == DataLayout::kPackedN16K4;
   const std::shared_ptr<const ConstantData> data = is_4_bit ? PackNibbles(tensor) : tensor.data;
   SPILLWAY_ASSIGN_OR_RETURN(const uint32_t blob, AddBlob(*data));
+  uint32_t sums = kNoSums;
+  if (data->layout() != DataLayout::kRowMajor) {
+    SPILLWAY_ASSIGN_OR_RETURN(sums, AddBlob(*MakeConstantOf(ChannelSums(tensor))));
+  }
   const auto known = constant_of_.find(tensor.name);
   if (known != constant_of_.end()) {
     const Stored& first = known->second;
@@ -103,8 +109,8 @@ Result<uint32_t> Writer::AddConstant(const Tensor& tensor) {
   const auto shape = AddNumbers(tensor.shape);
   const auto encoding = AddEncoding(tensor.encoding);
   const uint32_t index = static_cast<uint32_t>(constants_.size());
-  constants_.push_back(
-      fb::CreateConstant(builder_, name, *CodeOf(kTypeCodes, tensor.dtype), shape, encoding, blob));
+  constants_.push_back(fb::CreateConstant(builder_, name, *CodeOf(kTypeCodes, tensor.dtype), shape,
+                                          encoding, blob, sums));
   constant_of_.emplace(tensor.name,
                        Stored{index, tensor.dtype, tensor.shape, tensor.encoding, blob});
   return index;

@@ -101,6 +101,54 @@ TEST(GraphFile, RoundTrip) {
   ExpectSameTensor(stored->constants.back(), extra);
 }
 
+// Packed weights keep their values and get the sums of their rows; those of 4 bits are
+// stored in halves of bytes.
+TEST(GraphFile, PackedWeightsHaveSums) {
+  constexpr uint32_t kRows = 19, kCols = 44, kBlock = 16;
+  for (const bool four_bits : {false, true}) {
+    SCOPED_TRACE(four_bits ? "4 bits" : "8 bits");
+    std::vector<int8_t> values(PackedN16K4Size(kRows, kCols), 0);
+    for (uint32_t n = 0; n < kRows; ++n) {
+      for (uint32_t k = 0; k < kCols; ++k) {
+        values[PackedN16K4Index(n, k, kCols)] =
+            static_cast<int8_t>(static_cast<int>((n * 7 + k * 3) % 15) - 7);
+      }
+    }
+    Encoding encoding = Encoding::PerChannel(four_bits ? 4 : 8, 0, std::vector<float>(kRows, 0.5f));
+    if (four_bits) {
+      encoding.kind = Encoding::Kind::kBlock;
+      encoding.block_size = kBlock;
+      for (uint32_t i = 0; i < kRows * 3; ++i) {
+        encoding.block_scales.push_back(static_cast<uint8_t>(1 + i % 16));
+      }
+    }
+    Graph graph("g");
+    const TensorId id =
+        graph.AddConstant("w", DType::kS8, {kRows, kCols},
+                          MakeConstantOf(values, DataLayout::kPackedN16K4), encoding);
+    const TempFolder folder;
+    ASSERT_TRUE(WriteGraphFiles(folder.path(), {{std::make_shared<const Graph>(graph)}}, {}).ok());
+    const Result<StoredGraphs> stored = ReadGraphFiles(folder.path());
+    ASSERT_TRUE(stored.ok()) << stored.status().ToString();
+    const Tensor& expected = graph.tensor(id);
+    const Tensor& found = stored->constants[0];
+    EXPECT_EQ(found.data->layout(),
+              four_bits ? DataLayout::kPackedNibbles : DataLayout::kPackedN16K4);
+    ASSERT_NE(found.sums, nullptr);
+    ASSERT_EQ(found.sums->bytes().size(), kRows * sizeof(int32_t));
+    const auto* sums = reinterpret_cast<const int32_t*>(found.sums->bytes().data());
+    for (uint32_t n = 0; n < kRows; ++n) {
+      int32_t sum = 0;
+      for (uint32_t k = 0; k < kCols; ++k) {
+        const int32_t value = static_cast<int>((n * 7 + k * 3) % 15) - 7;
+        ASSERT_EQ(MatrixInt(found, n, k), value) << n << ", " << k;
+        sum += four_bits ? value * expected.encoding.block_scales[n * 3 + k / kBlock] : value;
+      }
+      EXPECT_EQ(sums[n], sum) << n;
+    }
+  }
+}
+
 TEST(GraphFile, GraphsShareStoredConstants) {
   const TempFolder folder;
   ASSERT_TRUE(WriteGraphFiles(folder.path(), SampleShards(), {}).ok());
