@@ -123,6 +123,7 @@ enum class OpType : uint8_t {
   kConcat,     // along attributes.axis; inputs share the output's encoding
   kTile,       // repeats along each dimension attributes.ints times; encoding kept
   kConvert,    // another fixed-point encoding or type of the same real values
+  kSlice,      // ints = {begin, count}: that part of attributes.axis; encoding kept
 };
 
 std::string_view OpTypeName(OpType type);  // "Linear"
@@ -132,8 +133,8 @@ bool KeepsEncoding(OpType type);
 
 struct OpAttributes {
   float epsilon = 0.0f;        // kRmsNorm
-  uint32_t axis = 0;           // kConcat
-  std::vector<uint32_t> ints;  // kTranspose, kTile
+  uint32_t axis = 0;           // kConcat, kSlice
+  std::vector<uint32_t> ints;  // kTranspose, kTile, kSlice
 
   bool operator==(const OpAttributes&) const = default;
 };

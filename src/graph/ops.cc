@@ -18,7 +18,7 @@ struct OpFacts {
 
 constexpr size_t kAnyNumber = 1u << 20;
 
-constexpr std::array<OpFacts, 15> kOps = {{
+constexpr std::array<OpFacts, 16> kOps = {{
     {OpType::kLinear, "Linear", 2, 3},
     {OpType::kMatMul, "MatMul", 2, 2},
     {OpType::kAdd, "Add", 2, 2},
@@ -34,6 +34,7 @@ constexpr std::array<OpFacts, 15> kOps = {{
     {OpType::kConcat, "Concat", 1, kAnyNumber},
     {OpType::kTile, "Tile", 1, 1},
     {OpType::kConvert, "Convert", 1, 1},
+    {OpType::kSlice, "Slice", 1, 1},
 }};
 
 // The table is in the order of the enumeration.
@@ -111,6 +112,17 @@ Result<Shape> TileShape(const std::vector<Shape>& in, const std::vector<uint32_t
   return out;
 }
 
+Result<Shape> SliceShape(const std::vector<Shape>& in, const OpAttributes& attributes) {
+  const uint32_t axis = attributes.axis;
+  const std::vector<uint32_t>& ints = attributes.ints;
+  const bool fits = axis < in[0].size() && ints.size() == 2 && ints[1] > 0 &&
+                    uint64_t{ints[0]} + ints[1] <= in[0][axis];
+  if (!fits) return Misfit(in, "an axis within the rank, and {begin, count} within it");
+  Shape out = in[0];
+  out[axis] = ints[1];
+  return out;
+}
+
 }  // namespace
 
 std::string_view OpTypeName(OpType type) { return FactsOf(type).name; }
@@ -122,6 +134,7 @@ bool KeepsEncoding(OpType type) {
     case OpType::kGather:
     case OpType::kConcat:
     case OpType::kTile:
+    case OpType::kSlice:
       return true;
     default:
       return false;
@@ -159,6 +172,8 @@ Result<Shape> InferShape(OpType type, const std::vector<Shape>& in,
       return ConcatShape(in, attributes.axis);
     case OpType::kTile:
       return TileShape(in, attributes.ints);
+    case OpType::kSlice:
+      return SliceShape(in, attributes);
     case OpType::kSilu:
     case OpType::kGeluTanh:
     case OpType::kSoftmax:

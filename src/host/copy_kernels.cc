@@ -1,4 +1,4 @@
-// Operations that move elements: Transpose, Concat, Tile.
+// Operations that move elements: Transpose, Concat, Tile, Slice.
 
 #include <cstring>
 #include <vector>
@@ -152,6 +152,22 @@ class TileKernel : public PieceCopy {
   }
 };
 
+// What is inside the cut axis, and the part of it that stays, is a piece.
+class SliceKernel : public PieceCopy {
+ public:
+  SliceKernel(const Graph& graph, const Op& op) {
+    const Tensor& in = graph.tensor(op.inputs[0]);
+    const uint32_t axis = op.attributes.axis;
+    size_t inner = DTypeSize(in.dtype);
+    for (size_t d = axis + 1; d < in.shape.size(); ++d) inner *= in.shape[d];
+    bytes_ = inner * op.attributes.ints[1];
+    const size_t row = inner * in.shape[axis];
+    for (size_t i = 0; i < in.Bytes() / row; ++i) {
+      pieces_.push_back(i * row + inner * op.attributes.ints[0]);
+    }
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<Kernel> MakeCopy(const Graph& graph, const Op& op) {
@@ -160,6 +176,8 @@ std::unique_ptr<Kernel> MakeCopy(const Graph& graph, const Op& op) {
       return std::make_unique<TransposeKernel>(graph, op);
     case OpType::kConcat:
       return std::make_unique<ConcatKernel>(graph, op);
+    case OpType::kSlice:
+      return std::make_unique<SliceKernel>(graph, op);
     default:
       return std::make_unique<TileKernel>(graph, op);
   }

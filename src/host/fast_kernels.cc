@@ -29,6 +29,7 @@ std::unique_ptr<Kernel> Make(const Graph& graph, const Op& op, const KernelOptio
     case OpType::kTranspose:
     case OpType::kConcat:
     case OpType::kTile:
+    case OpType::kSlice:
       return MakeCopy(graph, op);
     case OpType::kGather:
     case OpType::kReshape:

@@ -107,6 +107,9 @@ class ReferenceKernel : public Kernel {
       case OpType::kTile:
         Tile(out);
         break;
+      case OpType::kSlice:
+        Slice(out);
+        break;
     }
     return OkStatus();
   }
@@ -435,6 +438,18 @@ class ReferenceKernel : public Kernel {
         stride *= in_shape[d];
       }
       CopyElement(out, i, in_[0], at);
+    }
+  }
+
+  void Slice(const Output& out) {
+    const uint32_t axis = op_.attributes.axis;
+    size_t inner = 1;
+    for (size_t d = axis + 1; d < out_tensor_.shape.size(); ++d) inner *= out_tensor_.shape[d];
+    const size_t out_row = inner * out_tensor_.shape[axis];
+    const size_t in_row = inner * in_[0].tensor->shape[axis];
+    for (size_t i = 0; i < Elements(); ++i) {
+      CopyElement(out, i, in_[0],
+                  i / out_row * in_row + inner * op_.attributes.ints[0] + i % out_row);
     }
   }
 

@@ -184,6 +184,7 @@ Status CheckSupported(const Graph& graph, const Op& op) {
     case OpType::kTranspose:
     case OpType::kConcat:
     case OpType::kTile:
+    case OpType::kSlice:
       return CheckCopy(graph, op);
     default:
       return CheckUniform(graph, op);

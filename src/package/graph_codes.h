@@ -36,7 +36,7 @@ inline constexpr std::array<std::pair<fb::Layout, DataLayout>, 3> kLayoutCodes =
     {fb::Layout_PackedNibbles, DataLayout::kPackedNibbles},
 }};
 
-inline constexpr std::array<std::pair<fb::OpCode, OpType>, 15> kOpCodes = {{
+inline constexpr std::array<std::pair<fb::OpCode, OpType>, 16> kOpCodes = {{
     {fb::OpCode_Linear, OpType::kLinear},
     {fb::OpCode_MatMul, OpType::kMatMul},
     {fb::OpCode_Add, OpType::kAdd},
@@ -52,6 +52,7 @@ inline constexpr std::array<std::pair<fb::OpCode, OpType>, 15> kOpCodes = {{
     {fb::OpCode_Concat, OpType::kConcat},
     {fb::OpCode_Tile, OpType::kTile},
     {fb::OpCode_Convert, OpType::kConvert},
+    {fb::OpCode_Slice, OpType::kSlice},
 }};
 
 // The code of `value`; nothing when the format has none.

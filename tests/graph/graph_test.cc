@@ -98,8 +98,8 @@ TEST(OpTypeTest, NamesAndEncodings) {
   EXPECT_EQ(OpTypeName(OpType::kLinear), "Linear");
   EXPECT_EQ(OpTypeName(OpType::kRotaryEmbedding), "RotaryEmbedding");
   EXPECT_EQ(OpTypeName(OpType::kConvert), "Convert");
-  for (const OpType type :
-       {OpType::kReshape, OpType::kTranspose, OpType::kGather, OpType::kConcat, OpType::kTile}) {
+  for (const OpType type : {OpType::kReshape, OpType::kTranspose, OpType::kGather, OpType::kConcat,
+                            OpType::kTile, OpType::kSlice}) {
     EXPECT_TRUE(KeepsEncoding(type)) << OpTypeName(type);
   }
   for (const OpType type : {OpType::kLinear, OpType::kMatMul, OpType::kAdd, OpType::kMul,
@@ -136,6 +136,7 @@ TEST(InferShapeTest, WhatFits) {
       {OpType::kConcat, {{1, 2, 3}, {1, 5, 3}}, {1, 7, 3}, {.axis = 1}},
       {OpType::kConcat, {{1, 2}}, {1, 2}, {.axis = 0}},
       {OpType::kTile, {{1, 2, 3}}, {1, 8, 3}, {.ints = {1, 4, 1}}},
+      {OpType::kSlice, {{1, 8, 3}}, {1, 5, 3}, {.axis = 1, .ints = {3, 5}}},
   };
   for (const ShapeCase& c : cases) {
     const Result<Shape> shape = InferShape(c.type, c.inputs, c.attributes);
@@ -192,6 +193,11 @@ TEST(InferShapeTest, WhatDoesNotFit) {
       {OpType::kConcat, {{1, 2}, {1, 2}}, "an axis within the rank", {.axis = 2}},
       {OpType::kConcat, {}, "Concat has 0 inputs"},
       {OpType::kTile, {{1, 2}}, "one multiple a dimension", {.ints = {2}}},
+      {OpType::kSlice, {{1, 8}}, "{begin, count} within it", {.axis = 1, .ints = {4, 5}}},
+      {OpType::kSlice, {{1, 8}}, "{begin, count} within it", {.axis = 1, .ints = {~0u, 1}}},
+      {OpType::kSlice, {{1, 8}}, "{begin, count} within it", {.axis = 1, .ints = {4, 0}}},
+      {OpType::kSlice, {{1, 8}}, "{begin, count} within it", {.axis = 1, .ints = {4}}},
+      {OpType::kSlice, {{1, 8}}, "an axis within the rank", {.axis = 2, .ints = {0, 1}}},
   };
   for (const MisfitCase& c : cases) {
     const Result<Shape> shape = InferShape(c.type, c.inputs, c.attributes);

@@ -520,7 +520,7 @@ void CheckCopy(Random& random, OpType type, DType dtype, const std::vector<Shape
   Check(std::move(graph), random);
 }
 
-TEST(CopyKernelTest, TransposeConcatTile) {
+TEST(CopyKernelTest, TransposeConcatTileSlice) {
   Random random(16);
   for (const DType dtype : {DType::kU8, DType::kU16, DType::kF32}) {
     for (const std::vector<uint32_t>& order : std::vector<std::vector<uint32_t>>{
@@ -536,6 +536,12 @@ TEST(CopyKernelTest, TransposeConcatTile) {
     for (const std::vector<uint32_t>& times : std::vector<std::vector<uint32_t>>{
              {1, 1, 3, 1}, {2, 1, 1, 1}, {1, 2, 1, 3}, {2, 2, 2, 2}, {1, 1, 1, 1}}) {
       CheckCopy(random, OpType::kTile, dtype, {{1, 3, 2, 5}}, {.ints = times});
+    }
+    for (uint32_t axis = 0; axis < 4; ++axis) {
+      for (const std::vector<uint32_t>& range :
+           std::vector<std::vector<uint32_t>>{{0, 1}, {1, 2}, {0, 3}, {2, 1}}) {
+        CheckCopy(random, OpType::kSlice, dtype, {{3, 4, 3, 5}}, {.axis = axis, .ints = range});
+      }
     }
   }
 }

@@ -474,6 +474,13 @@ inline Reals Evaluate(const Graph& graph, const Op& op, const std::vector<Reals>
         out[i] = in[0][index(at, a_shape)];
       }
       break;
+    case OpType::kSlice:
+      for (size_t i = 0; i < count; ++i) {
+        auto at = position(i);
+        at[op.attributes.axis] += op.attributes.ints[0];
+        out[i] = in[0][index(at, a_shape)];
+      }
+      break;
   }
   return out;
 }

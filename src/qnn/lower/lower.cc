@@ -202,6 +202,20 @@ class Lowering {
     return AddNode(op, "RotaryEmbedding", std::move(params));
   }
 
+  // Everything of the other axes.
+  Status LowerSlice(const Op& op) {
+    const Shape& shape = in_.tensor(op.inputs[0]).shape;
+    std::vector<int32_t> ranges;  // begin, end, step of each axis
+    for (uint32_t axis = 0; axis < shape.size(); ++axis) {
+      const bool cut = axis == op.attributes.axis;
+      const uint32_t begin = cut ? op.attributes.ints[0] : 0;
+      const uint32_t end = cut ? begin + op.attributes.ints[1] : shape[axis];
+      ranges.insert(ranges.end(), {static_cast<int32_t>(begin), static_cast<int32_t>(end), 1});
+    }
+    const auto rank = static_cast<uint32_t>(shape.size());
+    return AddNode(op, "StridedSlice", {{"ranges", TensorParam::Int32({rank, 3}, ranges)}});
+  }
+
   Status Lower(const Op& op) {
     const std::vector<uint32_t>& ints = op.attributes.ints;
     const auto count = static_cast<uint32_t>(ints.size());
@@ -236,6 +250,8 @@ class Lowering {
         return AddNode(op, "Tile", {{"multiples", TensorParam::Uint32({count}, ints)}});
       case OpType::kConvert:
         return AddNode(op, "Convert");
+      case OpType::kSlice:
+        return LowerSlice(op);
     }
     return InternalError("unknown operation");
   }

@@ -13,6 +13,7 @@
 //   Softmax [Softmax]
 //   RotaryEmbedding           [RotaryEmbedding], halves rotated; the rotated width
 //                             only when it is not the whole head
+//   Slice [StridedSlice]      with a step of 1
 //   Gather, Reshape, Transpose, Concat, Tile, Convert  by the same names
 
 #ifndef SPILLWAY_QNN_LOWER_LOWER_H_

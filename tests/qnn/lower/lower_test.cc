@@ -180,10 +180,12 @@ TEST_F(LowerTest, OperationsThatCopyIntegers) {
     OpAttributes attributes;
     std::string node;
   };
-  OpAttributes permutation, concat, tile;
+  OpAttributes permutation, concat, tile, slice;
   permutation.ints = {0, 2, 1, 3};
   concat.axis = 3;
   tile.ints = {1, 3, 1, 1};
+  slice.axis = 2;
+  slice.ints = {1, 2};
   const std::vector<Case> cases = {
       {OpType::kTranspose,
        {1, 2, 4, 8},
@@ -192,6 +194,11 @@ TEST_F(LowerTest, OperationsThatCopyIntegers) {
        "node y Transpose in x0 out y perm=0x132[4]:0,2,1,3"},
       {OpType::kConcat, {1, 2, 4, 8}, 2, concat, "node y Concat in x0,x1 out y axis=ui32:3"},
       {OpType::kTile, {1, 2, 4, 8}, 1, tile, "node y Tile in x0 out y multiples=0x132[4]:1,3,1,1"},
+      {OpType::kSlice,
+       {1, 2, 4, 8},
+       1,
+       slice,
+       "node y StridedSlice in x0 out y ranges=0x32[4,3]:0,1,1,0,2,1,1,3,1,0,8,1"},
   };
   const auto output = [](Graph& graph, TensorId id) {
     graph.mutable_tensor(id).encoding = graph.tensor(graph.inputs()[0]).encoding;

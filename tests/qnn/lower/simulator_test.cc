@@ -286,6 +286,7 @@ TEST_F(SimulatorTest, CopiesAndConversions) {
       probe.graph().mutable_tensor(now).encoding = probe.graph().tensor(past).encoding;
       probe.AddCopy(OpType::kConcat, "concat" + suffix, {past, now}, concat);
       probe.AddCopy(OpType::kTile, "tile" + suffix, {x()}, tile);
+      probe.AddCopy(OpType::kSlice, "slice" + suffix, {x()}, {.axis = 3, .ints = {5, 40}});
     }
     const auto wide = [&] { return probe.Input(DType::kU16, {1, 2, rows, 64}, 2); };
     probe.Add(OpType::kConvert, "convert_u16_u8", {wide()}, SymmetricEncoding(DType::kU8, 1.9F),
