@@ -65,7 +65,7 @@ SPILLWAY_API void spillway_options_free(spillway_options* options);
  *     prefix_tokens, num_shards, jobs, with_simulator, htp (auto, on, off), slc_allocator (off, on, auto),
  *     weight_sharing, optimization_level
  *   open: executor (host, htp), verify, online_prepare, performance_mode
- *   both: qnn_lib_dir, threads
+ *   both: qnn_lib_dir, threads, attention_sink ("SINK,BATCH"), lookahead ("NGRAM,WINDOW,GCAP")
  *   generate: max_new_tokens, repetition_penalty, presence_penalty, logit_bias (adds one,
  *     "TOKEN=BIAS"), temperature, top_k, top_p, min_p, seed, ignore_eos, system_prompt,
  *     raw_prompt, parse_special

@@ -25,6 +25,7 @@ class Command {
 // Each adds a subcommand with its name to `program` and returns the object that
 // its options are written to; it must outlive the parse.
 std::unique_ptr<Command> AddCompileCommand(CLI::App& program);
+std::unique_ptr<Command> AddAddEvictorCommand(CLI::App& program);
 std::unique_ptr<Command> AddRunCommand(CLI::App& program);
 std::unique_ptr<Command> AddChatCommand(CLI::App& program);
 std::unique_ptr<Command> AddInspectCommand(CLI::App& program);

@@ -10,6 +10,7 @@
 #include "checks.h"
 #include "command.h"
 #include "htp_flags.h"
+#include "sink_flag.h"
 
 namespace spillway::cli {
 namespace {
@@ -97,6 +98,11 @@ void CompileCommand::AddModelOptions(CLI::App& app) {
       ->group(group);
   app.add_option("--context-len", options_.context_len, "Tokens that prompt and answer may have")
       ->capture_default_str()
+      ->group(group);
+  AddSinkFlag(app, options_.attention_sink,
+              "Also make a graph that makes room in a full context on the chip, in a context of\n"
+              "its own: forgets BATCH tokens after the first SINK (after the prefix, where there\n"
+              "is one). Conversations then go on by default")
       ->group(group);
   app.add_option("--num-shards", num_shards_,
                  "Contexts to split the layers into, evenly by bytes; auto: the smallest number\n"

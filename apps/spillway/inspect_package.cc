@@ -19,7 +19,8 @@ struct ShardGraph {
   std::shared_ptr<const Graph> graph;
 };
 
-// The graphs of every shard, in the order in which a prompt meets them.
+// The graphs of every shard, in the order in which a prompt meets them, then the evictor,
+// which counts as a shard of its own.
 Result<std::vector<ShardGraph>> GraphsOf(const Package& package) {
   std::vector<ShardGraph> graphs;
   for (uint32_t shard = 0; shard < package.manifest().shards.size(); ++shard) {
@@ -28,6 +29,9 @@ Result<std::vector<ShardGraph>> GraphsOf(const Package& package) {
       SPILLWAY_ASSIGN_OR_RETURN(auto graph, package.FindGraph(shard, name));
       graphs.push_back({shard, std::move(graph)});
     }
+  }
+  if (package.evictor() != nullptr) {
+    graphs.push_back({static_cast<uint32_t>(package.manifest().shards.size()), package.evictor()});
   }
   return graphs;
 }
@@ -114,6 +118,14 @@ std::string ToText(const Package& package) {
   text += fmt::format("chip          {}, SLC allocator {}, weight sharing {}\n", m.soc,
                       m.slc_allocator ? "on" : "off", m.weight_sharing ? "on" : "off");
   text += "shards\n" + ShardsText(m);
+  if (m.evictor.has_value()) {
+    const EvictorInfo& evictor = *m.evictor;
+    text += fmt::format(
+        "evictor       attention sink {},{}: {}\n", evictor.sink, evictor.batch,
+        evictor.context_file.empty()
+            ? "no context binary"
+            : fmt::format("{}, {}", evictor.context_file, BytesText(evictor.context_bytes)));
+  }
   TextTable files({"file", "bytes", "hash"});
   for (const PackageFile& file : m.files) {
     files.AddRow({file.name, BytesText(file.bytes), file.hash});

@@ -117,6 +117,7 @@ int Main(int argc, char** argv) {
 
   std::map<std::string, std::unique_ptr<Command>> commands;
   commands["compile"] = AddCompileCommand(program);
+  commands["add-evictor"] = AddAddEvictorCommand(program);
   commands["run"] = AddRunCommand(program);
   commands["chat"] = AddChatCommand(program);
   commands["bench"] = AddBenchCommand(program);

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "checks.h"
 #include "htp_flags.h"
+#include "sink_flag.h"
 
 namespace spillway::cli {
 namespace {
@@ -51,16 +52,10 @@ void AddBiasFlag(CLI::App& app, const char* group, RunOptions& options) {
 // How the context goes on when it is full, and how many tokens a call takes.
 void AddDecodingFlags(CLI::App& app, SessionOptions& options) {
   using Numbers = std::vector<uint32_t>;
-  app.add_option_function<Numbers>(
-         "--attention-sink",
-         [&options](const Numbers& n) {
-           options.attention_sink = AttentionSink{n[0], n[1]};
-         },
-         "When the context is full, forget BATCH tokens after the first SINK (after the\n"
-         "package's prefix, where it has one) and go on")
-      ->delimiter(',')
-      ->expected(2)
-      ->type_name("SINK,BATCH");
+  AddSinkFlag(app, options.attention_sink,
+              "When the context is full, forget BATCH tokens after the first SINK (after the\n"
+              "package's prefix, where it has one) and go on; default: as the package was\n"
+              "compiled; 0,0: an answer ends there");
   app.add_option_function<Numbers>(
          "--lookahead",
          [&options](const Numbers& n) {

@@ -60,6 +60,10 @@ struct CompileOptions {
   // activations are massive), "none", or ids: "1" or "1,2".
   std::string prefix_tokens = "auto";
 
+  // Set: also the graph that makes room in a full context on the HTP (attention sink), and
+  // conversations with the package go on by default. With a prefix, that is the sink.
+  std::optional<AttentionSink> attention_sink;
+
   // The layers are split, evenly by bytes, into so many shards, each a context of its
   // own; 0: the smallest number for which no context is estimated to need more than
   // shard_limit_bytes.
@@ -144,6 +148,17 @@ struct MixedReport {
   std::vector<std::string> raised;  // operations, those that it helps most first
 };
 
+// The graph attention_sink_evictor, a context of its own.
+struct SPILLWAY_EXPORT EvictorReport {
+  uint32_t sink = 0, batch = 0;  // as used: the sink is the prefix where there is one
+  uint64_t context_bytes = 0;    // 0: no context
+  std::string htp_left_out;      // why there is no context; empty when there is one
+  GraphReport graph;
+
+  std::string ToJson() const;  // one object
+  std::string ToText() const;  // for people
+};
+
 struct SPILLWAY_EXPORT CompileReport {
   std::string package_path;
   std::string soc;
@@ -156,6 +171,7 @@ struct SPILLWAY_EXPORT CompileReport {
   std::string htp_left_out;
   std::vector<uint32_t> prefix_tokens;  // see CompileOptions; empty: none
   std::optional<MixedReport> mixed;     // of a recipe that was searched
+  std::optional<EvictorReport> evictor;  // see CompileOptions::attention_sink
   std::string vendor_build_id;
   double wall_s = 0, calibrate_s = 0, quantize_s = 0, write_s = 0;
   double vendor_s = 0;           // everything in the vendor's process
@@ -190,6 +206,20 @@ using ProgressCallback = std::function<void(std::string_view stage, double fract
 // On failure nothing is left at or beside the output path.
 SPILLWAY_EXPORT Result<CompileReport> Compile(const CompileOptions& options,
                                               const ProgressCallback& progress = nullptr);
+
+struct AddEvictorOptions {
+  std::string package_path;
+  AttentionSink sink;
+  HtpBuild htp_build = HtpBuild::kAuto;
+  std::string qnn_lib_dir;  // empty: SPILLWAY_QNN_LIB_DIR, then .deps/
+  bool in_process = false;  // run the vendor library in this process
+  double vendor_timeout_s = 3600;
+};
+
+// Gives a package what CompileOptions::attention_sink gives it, in place of an evictor that
+// it has. The package is replaced at once; on failure it stays as it was.
+SPILLWAY_EXPORT Result<EvictorReport> AddEvictor(const AddEvictorOptions& options,
+                                                 const ProgressCallback& progress = nullptr);
 
 // Checks the options and the model like Compile and says what it would take.
 SPILLWAY_EXPORT Result<CompileEstimate> EstimateCompile(const CompileOptions& options);

@@ -15,7 +15,8 @@ namespace spillway {
 // length of prefill_forward keeps long prompts fast.
 struct AttentionSink {
   uint32_t sink = 4;
-  uint32_t batch = 32;
+  uint32_t batch = 32;  // 0: no sink; a conversation ends when the context is full
+  friend bool operator==(const AttentionSink&, const AttentionSink&) = default;
 };
 
 // Sizes of lookahead decoding: each call looks for n-grams in `window` places and

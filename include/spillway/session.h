@@ -58,7 +58,10 @@ struct SessionOptions {
   // Compare the hash of every file of the package; sizes are compared always.
   bool verify = true;
 
-  // Set: a conversation goes on when the context is full, and a prompt may be longer.
+  // Set: a conversation goes on when the context is full, and a prompt may be longer; a batch
+  // of 0: not. Not set: as the package was compiled (its evictor), otherwise not. The package's
+  // evictor does the work where sink and batch are those it was made for, this process's own
+  // code where not.
   std::optional<AttentionSink> attention_sink;
   // Sizes of lookahead decoding, which gives the same answers in fewer calls; at most what
   // the package's kv_forward takes. Not set: as the package was compiled (mode lookahead),

@@ -221,6 +221,15 @@ Status AtomicFile::Commit() {
   return SyncFolder(ParentFolder(path_));
 }
 
+Status LinkOrCopyFile(const std::string& from, const std::string& to) {
+  if (link(from.c_str(), to.c_str()) == 0) return OkStatus();
+  if (errno == EEXIST || errno == ENOENT) return ErrnoError("link '" + to + "'", errno);
+  SPILLWAY_ASSIGN_OR_RETURN(const MappedFile source, MappedFile::Open(from));
+  SPILLWAY_ASSIGN_OR_RETURN(AtomicFile copy, AtomicFile::Create(to));
+  SPILLWAY_RETURN_IF_ERROR(copy.Write(source.bytes()));
+  return copy.Commit();
+}
+
 Status WriteFileAtomically(const std::string& path, std::string_view contents) {
   SPILLWAY_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
   SPILLWAY_RETURN_IF_ERROR(file.Write(contents));

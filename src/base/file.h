@@ -85,6 +85,9 @@ class AtomicFile {
 };
 
 Status WriteFileAtomically(const std::string& path, std::string_view contents);
+// The contents of `from` at `to`, which does not exist: a hard link, or a copy where the
+// file system cannot link.
+Status LinkOrCopyFile(const std::string& from, const std::string& to);
 
 // A folder that is filled under a temporary name beside its place and then
 // exchanged with it, so that a reader sees the old or the new folder, never a

@@ -59,6 +59,27 @@ Status SetWord(E& to, std::string_view value) {
 }
 Status Set(SlcAllocator& to, std::string_view value) { return SetWord(to, value); }
 Status Set(PerformanceMode& to, std::string_view value) { return SetWord(to, value); }
+// Numbers between commas.
+template <typename... Numbers>
+Status SetNumbers(std::string_view kind, std::string_view value, Numbers&... numbers) {
+  size_t left = sizeof...(numbers);
+  const auto next = [&](uint32_t& number) {
+    const size_t comma = value.find(',');
+    const bool last = --left == 0;
+    if (last != (comma == std::string_view::npos)) return false;
+    const std::string_view text = value.substr(0, comma);
+    if (!last) value.remove_prefix(comma + 1);
+    return SetNumber(number, kind, text).ok();
+  };
+  const std::string whole(value);
+  return (next(numbers) && ...) ? OkStatus() : Expected(kind, whole);
+}
+Status Set(AttentionSink& to, std::string_view value) {
+  return SetNumbers("SINK,BATCH", value, to.sink, to.batch);
+}
+Status Set(LookaheadSizes& to, std::string_view value) {
+  return SetNumbers("NGRAM,WINDOW,GCAP", value, to.ngram, to.window, to.gcap);
+}
 template <typename T>
 Status Set(std::optional<T>& to, std::string_view value) {
   T inner{};
@@ -126,6 +147,16 @@ constexpr Entry kEntries[] = {
     SPILLWAY_OPTION("verify", session.verify),
     SPILLWAY_OPTION("online_prepare", session.htp.online_prepare),
     SPILLWAY_OPTION("performance_mode", session.htp.performance),
+    {"attention_sink",
+     [](Options& o, std::string_view value) {
+       return SetBoth(o.compile.attention_sink, o.session.attention_sink, value);
+     }},
+    {"lookahead",
+     [](Options& o, std::string_view value) {
+       SPILLWAY_RETURN_IF_ERROR(Set(o.compile.lookahead, value));
+       o.session.lookahead = o.compile.lookahead;
+       return OkStatus();
+     }},
     {"qnn_lib_dir",
      [](Options& o, std::string_view value) {
        return SetBoth(o.compile.qnn_lib_dir, o.session.qnn_lib_dir, value);

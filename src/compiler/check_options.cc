@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/log.h"
+#include "compiler/evictor.h"
 #include "quantize/recipe.h"
 #include "quantize/sensitivity.h"
 
@@ -50,6 +51,11 @@ Status CheckLengths(const CompileOptions& options) {
         options.prefill_ar_len, options.context_len));
   }
   if (options.mode == "lookahead") SPILLWAY_RETURN_IF_ERROR(CheckLookahead(options));
+  if (options.attention_sink) {
+    SPILLWAY_RETURN_IF_ERROR(
+        CheckAttentionSink(*options.attention_sink, options.context_len,
+                           options.mode == "lookahead" ? options.lookahead.ArLen() : 1));
+  }
   if (options.kv_bits != 0 && options.kv_bits != 8 && options.kv_bits != 16) {
     return InvalidArgumentError(fmt::format(
         "KV cache of {} bits: expected 8 or 16, or 0 for what the recipe says", options.kv_bits));

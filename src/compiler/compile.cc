@@ -16,13 +16,14 @@
 #include "base/thread_pool.h"
 #include "compiler/check_options.h"
 #include "compiler/compile_contexts.h"
+#include "compiler/evictor.h"
+#include "compiler/find_vendor.h"
 #include "compiler/graph_hash.h"
 #include "compiler/prepare_model.h"
 #include "compiler/shard_plan.h"
 #include "decoder/decoder.h"
 #include "graph/legalize.h"
 #include "package/package.h"
-#include "qnn/api/library.h"
 #include "qnn/htp/options_json.h"
 #include "quantize/quantize_graph.h"
 
@@ -52,18 +53,6 @@ Status CheckOutputFolder(const std::string& path) {
       names.size() == 1 ? names[0] : fmt::format("{} and {} more", names[0], names.size() - 1)));
 }
 
-// `dir`, when both libraries are in it; loading them is left to the vendor's process.
-Result<std::string> CheckVendorFolder(const std::string& dir) {
-  for (const char* name : {qnn::kHtpLibraryName, qnn::kSystemLibraryName}) {
-    if (dir.empty() || FileExists(JoinPath(dir, name))) continue;
-    return NotFoundError(fmt::format(
-        "{}: the vendor library is not there. Point --qnn-lib-dir or SPILLWAY_QNN_LIB_DIR at the "
-        "folder that holds it, or run ./quickstart to download it.",
-        JoinPath(dir, name)));
-  }
-  return dir;
-}
-
 // One compile, a member function a stage. What a stage no longer needs is freed
 // before the next, so that the vendor's compiler has the memory to itself.
 class Compilation {
@@ -76,33 +65,18 @@ class Compilation {
     SPILLWAY_ASSIGN_OR_RETURN(checked_, CheckCompileOptions(options_));
     SPILLWAY_RETURN_IF_ERROR(CheckOutputFolder(options_.output_path));
     report_.soc = std::string(checked_.soc->name);
-    SPILLWAY_RETURN_IF_ERROR(FindVendor());
+    // Before minutes are spent.
+    SPILLWAY_ASSIGN_OR_RETURN(
+        library_dir_, FindVendor(options_.htp_build, options_.qnn_lib_dir, report_.htp_left_out));
     SPILLWAY_ASSIGN_OR_RETURN(PackageWriter writer, PackageWriter::Create(options_.output_path));
     SPILLWAY_RETURN_IF_ERROR(MakeGraphs(writer));
     SPILLWAY_RETURN_IF_ERROR(MakeContexts(writer));
+    if (options_.attention_sink) SPILLWAY_RETURN_IF_ERROR(MakeEvictor(writer));
     SPILLWAY_RETURN_IF_ERROR(Finish(writer, wall));
     return report_;
   }
 
  private:
-  // Decides whether contexts are made, before minutes are spent.
-  Status FindVendor() {
-    if (options_.htp_build == HtpBuild::kOff) {
-      report_.htp_left_out = "not asked for (--htp off)";
-      return OkStatus();
-    }
-    Result<std::string> dir = qnn::FindLibraryDir(options_.qnn_lib_dir);
-    if (dir.ok()) dir = CheckVendorFolder(*dir);
-    if (dir.ok()) {
-      library_dir_ = std::move(dir).value();
-      return OkStatus();
-    }
-    if (options_.htp_build == HtpBuild::kOn || !options_.qnn_lib_dir.empty()) return dir.status();
-    report_.htp_left_out = dir.status().message();
-    Log(LogLevel::kWarning, "no context binary will be made: {}", report_.htp_left_out);
-    return OkStatus();
-  }
-
   // For one context at a time; 0 when the vendor is not asked.
   uint64_t VendorMemory() const {
     return report_.htp_left_out.empty() ? AvailableMemoryBytes() : 0;
@@ -252,6 +226,21 @@ class Compilation {
         [this](std::string_view stage, double fraction) { progress_.Update(stage, fraction); },
         writer, htp_, manifest_, report_));
     report_.vendor_s = vendor.Seconds();
+    return OkStatus();
+  }
+
+  Status MakeEvictor(PackageWriter& writer) {
+    const Stopwatch vendor;
+    const EvictorInputs inputs{
+        checked_.soc,         library_dir_,        htp_,
+        report_.htp_left_out, options_.in_process, options_.vendor_timeout_s};
+    SPILLWAY_ASSIGN_OR_RETURN(report_.evictor, spillway::MakeEvictor(
+                                                   *options_.attention_sink, inputs,
+                                                   [this](std::string_view stage, double fraction) {
+                                                     progress_.Update(stage, fraction);
+                                                   },
+                                                   writer, manifest_));
+    report_.vendor_s += vendor.Seconds();
     return OkStatus();
   }
 

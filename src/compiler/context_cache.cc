@@ -40,17 +40,6 @@ Result<FileDescriptor> Lock(const std::string& folder) {
   return fd;
 }
 
-// The contents of `from` at `to`, which does not exist: a link, or a copy where the
-// file system cannot link.
-Status LinkOrCopy(const std::string& from, const std::string& to) {
-  if (link(from.c_str(), to.c_str()) == 0) return OkStatus();
-  if (errno == EEXIST || errno == ENOENT) return ErrnoError("link '" + to + "'", errno);
-  SPILLWAY_ASSIGN_OR_RETURN(const MappedFile source, MappedFile::Open(from));
-  SPILLWAY_ASSIGN_OR_RETURN(AtomicFile copy, AtomicFile::Create(to));
-  SPILLWAY_RETURN_IF_ERROR(copy.Write(source.bytes()));
-  return copy.Commit();
-}
-
 struct Stored {
   std::string description;
   uint64_t bytes = 0;
@@ -133,7 +122,7 @@ Result<std::optional<VendorResult>> ContextCache::Take(const std::string& key,
     Remove(key);
     return std::optional<VendorResult>();
   }
-  SPILLWAY_RETURN_IF_ERROR(LinkOrCopy(PathOf(key, kBinary), output_path));
+  SPILLWAY_RETURN_IF_ERROR(LinkOrCopyFile(PathOf(key, kBinary), output_path));
   (void)utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // used now
   const std::lock_guard<std::mutex> guard(mutex_);
   in_use_.insert(key);
@@ -146,7 +135,7 @@ Status ContextCache::Put(const std::string& key, const std::string& binary_path,
   SPILLWAY_ASSIGN_OR_RETURN(const std::string hash, HashFile(binary_path));
   SPILLWAY_ASSIGN_OR_RETURN(const FileDescriptor lock, Lock(folder_));
   Remove(key);
-  SPILLWAY_RETURN_IF_ERROR(LinkOrCopy(binary_path, PathOf(key, kBinary)));
+  SPILLWAY_RETURN_IF_ERROR(LinkOrCopyFile(binary_path, PathOf(key, kBinary)));
   const Json json{{"version", kEntryVersion},
                   {"description", description},
                   {"bytes", bytes},

@@ -112,19 +112,30 @@ std::string ProfileText(const std::vector<ProfileRow>& rows) {
   return text;
 }
 
+Json GraphJson(const GraphReport& graph) {
+  Json json{{"name", graph.name},
+            {"nodes", graph.nodes},
+            {"finalize_s", graph.finalize_s},
+            {"spill_fill_bytes", graph.spill_fill_buffer_bytes},
+            {"vtcm_bytes", graph.vtcm_bytes},
+            {"slc", SlcText(graph.slc)}};
+  if (graph.estimate_us > 0) json["estimate_us"] = graph.estimate_us;
+  if (!graph.profile.empty()) json["profile"] = ProfileJson(graph.profile);
+  return json;
+}
+
+Json EvictorJson(const EvictorReport& evictor) {
+  Json json{{"sink", evictor.sink},
+            {"batch", evictor.batch},
+            {"context_bytes", evictor.context_bytes},
+            {"htp_left_out", evictor.htp_left_out}};
+  if (evictor.context_bytes > 0) json["graph"] = GraphJson(evictor.graph);
+  return json;
+}
+
 Json ShardJson(const ShardReport& shard) {
   Json graphs = Json::array();
-  for (const GraphReport& graph : shard.graphs) {
-    Json json{{"name", graph.name},
-              {"nodes", graph.nodes},
-              {"finalize_s", graph.finalize_s},
-              {"spill_fill_bytes", graph.spill_fill_buffer_bytes},
-              {"vtcm_bytes", graph.vtcm_bytes},
-              {"slc", SlcText(graph.slc)}};
-    if (graph.estimate_us > 0) json["estimate_us"] = graph.estimate_us;
-    if (!graph.profile.empty()) json["profile"] = ProfileJson(graph.profile);
-    graphs.push_back(std::move(json));
-  }
+  for (const GraphReport& graph : shard.graphs) graphs.push_back(GraphJson(graph));
   Json json{{"first_layer", shard.first_layer},     {"num_layers", shard.num_layers},
             {"from_cache", shard.from_cache},       {"spill_fill_bytes", shard.spill_fill_bytes},
             {"context_bytes", shard.context_bytes}, {"weight_bytes", shard.weight_bytes},
@@ -186,6 +197,17 @@ std::string MixedText(const MixedReport& mixed) {
 
 }  // namespace
 
+std::string EvictorReport::ToJson() const {
+  return EvictorJson(*this).dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string EvictorReport::ToText() const {
+  std::string text = fmt::format("  evictor for attention sink {},{}: {}\n", sink, batch,
+                                 context_bytes > 0 ? fmt::format("context {}", Bytes(context_bytes))
+                                                   : "no context: " + htp_left_out);
+  return context_bytes > 0 ? text + GraphText(graph) : text;
+}
+
 std::string CompileReport::ToJson() const {
   Json json{{"package", package_path}, {"soc", soc}, {"graphs", graphs}};
   json["shards"] = Json::array();
@@ -202,6 +224,7 @@ std::string CompileReport::ToJson() const {
   json["htp_left_out"] = htp_left_out;
   json["prefix_tokens"] = prefix_tokens;
   if (mixed) json["mixed"] = MixedJson(*mixed);
+  if (evictor) json["evictor"] = EvictorJson(*evictor);
   json["vendor_build_id"] = vendor_build_id;
   json["wall_s"] = wall_s;
   json["calibrate_s"] = calibrate_s;
@@ -238,6 +261,7 @@ std::string CompileReport::ToText() const {
                     shards.size() > 1 ? "all shards" : "the context", Bytes(max_spill_fill_bytes));
     text += SlcReportText(slc);
   }
+  if (evictor) text += evictor->ToText();
   text += fmt::format(
       "  time {:.1f} s: calibrate {:.1f}, quantise {:.1f}, write {:.1f}, vendor {:.1f} (of it "
       "finalise {:.1f})\n  peak memory of all processes {}\n",

@@ -73,12 +73,9 @@ class VendorCompile {
   Result<VendorResult> Run() {
     const auto start = std::chrono::steady_clock::now();
     SPILLWAY_RETURN_IF_ERROR(Start());
-    SPILLWAY_ASSIGN_OR_RETURN(const auto shards, ReadGraphs(job_.folder));
-    if (job_.shard >= shards.size()) {
-      return InternalError(fmt::format("no shard {} in {}", job_.shard, job_.folder));
-    }
-    result_.shard.weight_bytes = ConstantBytes(shards[job_.shard]);
-    for (const auto& graph : shards[job_.shard]) SPILLWAY_RETURN_IF_ERROR(AddGraph(*graph));
+    SPILLWAY_ASSIGN_OR_RETURN(const auto graphs, ReadJobGraphs());
+    result_.shard.weight_bytes = ConstantBytes(graphs);
+    for (const auto& graph : graphs) SPILLWAY_RETURN_IF_ERROR(AddGraph(*graph));
     if (MakesBinary(options_)) SPILLWAY_RETURN_IF_ERROR(WriteBinary());
     if (!options_.saver_dir.empty()) SPILLWAY_RETURN_IF_ERROR(FinishRecord());
     const std::chrono::duration<double> total = std::chrono::steady_clock::now() - start;
@@ -87,6 +84,19 @@ class VendorCompile {
   }
 
  private:
+  Result<std::vector<std::shared_ptr<const Graph>>> ReadJobGraphs() const {
+    std::vector<std::shared_ptr<const Graph>> graphs;
+    if (job_.evictor) {
+      SPILLWAY_ASSIGN_OR_RETURN(graphs.emplace_back(), ReadEvictor(job_.folder));
+      return graphs;
+    }
+    SPILLWAY_ASSIGN_OR_RETURN(auto shards, ReadGraphs(job_.folder));
+    if (job_.shard >= shards.size()) {
+      return InternalError(fmt::format("no shard {} in {}", job_.shard, job_.folder));
+    }
+    return std::move(shards[job_.shard]);
+  }
+
   Status Start() {
     if (options_.slc_allocator == SlcAllocator::kAuto) {
       return InternalError("a compile job must say whether the SLC allocator is on or off");

@@ -24,6 +24,7 @@ bool MakesBinary(const HtpOptions& options);
 struct VendorJob {
   std::string folder;       // holds graphs.fb and weights.bin
   uint32_t shard = 0;       // whose graphs to compile, all into one context
+  bool evictor = false;     // instead of a shard's graphs: the evictor's
   std::string output_path;  // written under a temporary name and renamed
   std::string qnn_lib_dir;
   HtpOptions htp;  // weight_sharing is set, slc_allocator on or off

@@ -83,6 +83,7 @@ std::string VendorJob::ToJson() const {
   return Dump(Json{{"job", "compile"},
                    {"folder", folder},
                    {"shard", shard},
+                   {"evictor", evictor},
                    {"output", output_path},
                    {"qnn_lib_dir", qnn_lib_dir},
                    {"htp", Json::parse(qnn::htp::HtpOptionsToJson(htp))}});
@@ -93,6 +94,7 @@ Result<VendorJob> VendorJob::FromJson(std::string_view text) {
     VendorJob job;
     job.folder = json.at("folder");
     job.shard = json.at("shard");
+    job.evictor = json.at("evictor");
     job.output_path = json.at("output");
     job.qnn_lib_dir = json.at("qnn_lib_dir");
     SPILLWAY_ASSIGN_OR_RETURN(job.htp, qnn::htp::HtpOptionsFromJson(json.at("htp").dump()));

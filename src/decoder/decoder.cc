@@ -5,6 +5,8 @@
 #include <array>
 #include <cmath>
 
+#include "model/rope.h"
+
 namespace spillway {
 namespace {
 
@@ -67,9 +69,9 @@ RopeTables MakeRopeTables(const RopeConfig& rope, uint32_t context_len) {
   RopeTables tables;
   tables.cos.resize(static_cast<size_t>(context_len) * half);
   tables.sin.resize(tables.cos.size());
+  const std::vector<double> frequencies = RopeFrequencies(rope);
   for (uint32_t i = 0; i < half; ++i) {
-    double frequency = std::pow(static_cast<double>(rope.theta), -2.0 * i / rope.dim);
-    if (!rope.factors.empty()) frequency /= rope.factors[i];
+    const double frequency = frequencies[i];
     for (uint32_t position = 0; position < context_len; ++position) {
       const size_t at = static_cast<size_t>(position) * half + i;
       tables.cos[at] = static_cast<float>(std::cos(position * frequency) * rope.attention_factor);

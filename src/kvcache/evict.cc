@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,173 +16,258 @@
 namespace spillway {
 namespace {
 
-// Columns that are in float at a time.
+// Columns that are turned at a time.
 constexpr size_t kTile = 64;
 
 struct Half {
   uint16_t bits;
 };
 
-// The scale is the same before and after, so it cancels: a value is q + offset.
-template <typename T>
-float Load(T q, int32_t offset) {
-  return static_cast<float>(int32_t{q} + offset);
-}
-template <>
-float Load<float>(float value, int32_t) {
-  return value;
-}
-template <>
-float Load<Half>(Half value, int32_t) {
-  return HalfToFloat(value.bits);
-}
-
-template <typename T>
-void Save(float value, int32_t offset, T* to) {
-  const float q = std::nearbyint(value - static_cast<float>(offset));
-  *to = static_cast<T>(std::clamp(q, 0.0f, static_cast<float>(std::numeric_limits<T>::max())));
-}
-template <>
-void Save<float>(float value, int32_t, float* to) {
-  *to = value;
-}
-template <>
-void Save<Half>(float value, int32_t, Half* to) {
-  to->bits = FloatToHalf(value);
-}
-
-// The keys of one head, [head_dim, columns], and the one column beside them.
+// The keys of one head.
 template <typename T>
 struct HeadKeys {
-  T* rows;
-  size_t columns;
-  const T* last;  // [head_dim]: column `columns`
-  size_t dim;
-  int32_t offset;
+  const T* from;  // [head_dim, from_columns]
+  size_t from_columns;
+  T* to;  // [head_dim, to_columns]
+  size_t to_columns;
 };
 
-// Turns keys in tiles [head_dim, kTile] of floats.
-class KeyTurner {
- public:
-  KeyTurner(const KeyShift& shift, size_t dim)
-      : shift_(shift), dim_(dim), in_(dim * kTile), out_(dim * kTile) {}
+// The steps that 8-bit keys are turned in, as docs/architecture.md says.
+template <typename T>
+constexpr double kFine = std::is_same_v<T, uint8_t> ? 256.0 : 1.0;
 
-  // Columns [from, from + count) turn and become [to, to + count); to < from, so no
-  // column is overwritten before its tile is read.
-  template <typename T>
-  void Move(const HeadKeys<T>& head, size_t from, size_t to, size_t count) {
-    for (size_t done = 0; done < count; done += kTile) {
-      const size_t width = std::min(kTile, count - done);
-      for (size_t d = 0; d < dim_; ++d) {
-        for (size_t t = 0; t < width; ++t) {
-          const size_t column = from + done + t;
-          const T key = column < head.columns ? head.rows[d * head.columns + column] : head.last[d];
-          in_[d * kTile + t] = Load(key, head.offset);
-        }
-      }
-      Turn();
-      for (size_t d = 0; d < dim_; ++d) {
-        T* row = head.rows + d * head.columns + to + done;
-        for (size_t t = 0; t < width; ++t) Save(in_[d * kTile + t], head.offset, row + t);
+// How the operations of the HTP turn integers: exact up to one rounding each.
+template <typename T>
+class IntegerTurner {
+ public:
+  using Element = T;
+  using Real = double;
+
+  IntegerTurner(const KeyShift& shift, const Encoding& encoding) : encoding_(encoding) {
+    const Encoding angle = SymmetricEncoding(DType::kU16, 1.0f);
+    for (size_t i = 0; i < shift.cos.size(); ++i) {
+      cos_.push_back(QuantizeValue(shift.cos[i], angle, DType::kU16) + angle.offset);
+      sin_.push_back(QuantizeValue(shift.sin[i], angle, DType::kU16) + angle.offset);
+    }
+    factor_ = static_cast<double>(encoding.scale) * angle.scale / encoding.scale;
+  }
+
+  double Load(T q) const { return kFine<T> * (int32_t{q} + encoding_.offset); }
+  T Save(double value) const {
+    value = std::nearbyint(value / kFine<T>) - encoding_.offset;
+    return static_cast<T>(
+        std::clamp(value, 0.0, static_cast<double>(std::numeric_limits<T>::max())));
+  }
+  void Turn(double* tile) const {
+    const size_t pairs = cos_.size();
+    for (size_t i = 0; i < pairs; ++i) {
+      double* a = tile + i * kTile;
+      double* b = tile + (i + pairs) * kTile;
+      for (size_t t = 0; t < kTile; ++t) {
+        const double was_a = a[t], was_b = b[t];
+        a[t] = Round(factor_ * (was_a * cos_[i]) + factor_ * (was_b * sin_[i]));
+        b[t] = Round(factor_ * (was_b * cos_[i]) - factor_ * (was_a * sin_[i]));
       }
     }
   }
 
  private:
-  // in_ = the keys of in_ at their new positions.
-  void Turn() {
-    const bool rotated = !shift_.rotation.empty();
-    if (rotated) Multiply(/*transposed=*/true);
-    const size_t pairs = shift_.cos.size();
-    for (size_t i = 0; i < pairs; ++i) {
-      float* a = &in_[i * kTile];
-      float* b = &in_[(i + pairs) * kTile];
-      const float c = shift_.cos[i], s = shift_.sin[i];
-      for (size_t t = 0; t < kTile; ++t) {
-        const float was_a = a[t], was_b = b[t];
-        a[t] = was_a * c + was_b * s;
-        b[t] = was_b * c - was_a * s;
-      }
-    }
-    if (rotated) Multiply(/*transposed=*/false);
+  // To a u16.
+  double Round(double value) const {
+    const double offset = kFine<T> * encoding_.offset;
+    return std::nearbyint(std::clamp(value, offset, offset + 65535.0));
   }
 
-  void Multiply(bool transposed) {
+  const Encoding& encoding_;
+  std::vector<double> cos_, sin_;  // in steps, centred
+  double factor_ = 1;
+};
+
+// In float; the scale of an integer is the same before and after, so it cancels.
+template <typename T>
+class FloatTurner {
+ public:
+  using Element = T;
+  using Real = float;
+
+  FloatTurner(const KeyShift& shift, const Encoding& encoding, size_t dim)
+      : rotation_(shift.rotation),
+        cos_(shift.cos),
+        sin_(shift.sin),
+        offset_(encoding.offset),
+        dim_(dim),
+        scratch_(rotation_.empty() ? 0 : dim * kTile) {
+    if (!std::is_same_v<T, Half> || !rotation_.empty()) return;
+    for (float& value : cos_) value = HalfToFloat(FloatToHalf(value));
+    for (float& value : sin_) value = HalfToFloat(FloatToHalf(value));
+  }
+
+  float Load(T value) const {
+    if constexpr (std::is_same_v<T, Half>) {
+      return HalfToFloat(value.bits);
+    } else if constexpr (std::is_same_v<T, float>) {
+      return value;
+    } else {
+      return static_cast<float>(int32_t{value} + offset_);
+    }
+  }
+  T Save(float value) const {
+    if constexpr (std::is_same_v<T, Half>) {
+      return {FloatToHalf(value)};
+    } else if constexpr (std::is_same_v<T, float>) {
+      return value;
+    } else {
+      const float q = std::nearbyint(value - static_cast<float>(offset_));
+      return static_cast<T>(std::clamp(q, 0.0f, static_cast<float>(std::numeric_limits<T>::max())));
+    }
+  }
+  void Turn(float* tile) {
+    if (!rotation_.empty()) Multiply(/*transposed=*/true, tile);
+    const size_t pairs = cos_.size();
+    for (size_t i = 0; i < pairs; ++i) {
+      float* a = tile + i * kTile;
+      float* b = tile + (i + pairs) * kTile;
+      for (size_t t = 0; t < kTile; ++t) {
+        const float was_a = a[t], was_b = b[t];
+        a[t] = was_a * cos_[i] + was_b * sin_[i];
+        b[t] = was_b * cos_[i] - was_a * sin_[i];
+      }
+    }
+    if (!rotation_.empty()) Multiply(/*transposed=*/false, tile);
+  }
+
+ private:
+  void Multiply(bool transposed, float* tile) {
     for (size_t n = 0; n < dim_; ++n) {
-      float* out = &out_[n * kTile];
+      float* out = &scratch_[n * kTile];
       std::fill_n(out, kTile, 0.0f);
       for (size_t d = 0; d < dim_; ++d) {
-        const float factor = shift_.rotation[transposed ? d * dim_ + n : n * dim_ + d];
-        const float* in = &in_[d * kTile];
+        const float factor = rotation_[transposed ? d * dim_ + n : n * dim_ + d];
+        const float* in = tile + d * kTile;
         for (size_t t = 0; t < kTile; ++t) out[t] += factor * in[t];
       }
     }
-    std::swap(in_, out_);
+    std::copy(scratch_.begin(), scratch_.end(), tile);
   }
 
-  const KeyShift& shift_;
+  const std::vector<float>& rotation_;
+  std::vector<float> cos_, sin_;
+  int32_t offset_;
   size_t dim_;
-  std::vector<float> in_, out_;  // [head_dim, kTile]
+  std::vector<float> scratch_;  // [head_dim, kTile]
 };
 
-// Where the tokens that stay are and go.
-struct Moved {
-  size_t from, to, count;
-};
-
-template <typename T>
-void MoveKeys(const KvShape& shape, size_t columns, const Moved& moved, int32_t offset,
-              std::byte* keys, const std::byte* last, KeyTurner& turner) {
-  for (size_t head = 0; head < shape.kv_heads; ++head) {
-    const HeadKeys<T> one = {reinterpret_cast<T*>(keys) + head * shape.head_dim * columns, columns,
-                             reinterpret_cast<const T*>(last) + head * shape.head_dim,
-                             shape.head_dim, offset};
-    turner.Move(one, moved.from, moved.to, moved.count);
+// Columns [from, from + count) turn and become [to, to + count); in the same memory to
+// is less than from, so no column is overwritten before its tile is read.
+template <typename Turner>
+void MoveColumns(Turner& turner, const HeadKeys<typename Turner::Element>& head, size_t dim,
+                 size_t from, size_t to, size_t count, std::vector<typename Turner::Real>& tile) {
+  for (size_t done = 0; done < count; done += kTile) {
+    const size_t width = std::min(kTile, count - done);
+    for (size_t d = 0; d < dim; ++d) {
+      const auto* row = head.from + d * head.from_columns + from + done;
+      for (size_t t = 0; t < width; ++t) tile[d * kTile + t] = turner.Load(row[t]);
+    }
+    turner.Turn(tile.data());
+    for (size_t d = 0; d < dim; ++d) {
+      auto* row = head.to + d * head.to_columns + to + done;
+      for (size_t t = 0; t < width; ++t) row[t] = turner.Save(tile[d * kTile + t]);
+    }
   }
 }
 
-void MoveKeysOf(const KvShape& shape, size_t columns, const Moved& moved, int32_t offset,
-                std::byte* keys, const std::byte* last, KeyTurner& turner) {
+// The keys of all heads of a layer.
+struct LayerMove {
+  const std::byte* from;  // [kv_heads, head_dim, from_columns]
+  size_t from_columns;
+  std::byte* to;  // [kv_heads, head_dim, to_columns]
+  size_t to_columns;
+  size_t first, target, count;  // columns [first, first + count) become [target, ...)
+};
+
+template <typename Turner>
+void MoveHeads(const KvShape& shape, const LayerMove& move, Turner turner) {
+  using T = typename Turner::Element;
+  std::vector<typename Turner::Real> tile(shape.head_dim * kTile);
+  for (size_t head = 0; head < shape.kv_heads; ++head) {
+    const size_t row = head * shape.head_dim;
+    const HeadKeys<T> one = {
+        reinterpret_cast<const T*>(move.from) + row * move.from_columns, move.from_columns,
+        reinterpret_cast<T*>(move.to) + row * move.to_columns, move.to_columns};
+    MoveColumns(turner, one, shape.head_dim, move.first, move.target, move.count, tile);
+  }
+}
+
+void MoveKeys(const KvShape& shape, const LayerMove& move, const KeyShift& shift,
+              const Encoding& encoding) {
+  const size_t dim = shape.head_dim;
+  const bool rotated = !shift.rotation.empty();
   switch (shape.dtype) {
     case DType::kU8:
-      return MoveKeys<uint8_t>(shape, columns, moved, offset, keys, last, turner);
+      return rotated ? MoveHeads(shape, move, FloatTurner<uint8_t>(shift, encoding, dim))
+                     : MoveHeads(shape, move, IntegerTurner<uint8_t>(shift, encoding));
     case DType::kU16:
-      return MoveKeys<uint16_t>(shape, columns, moved, offset, keys, last, turner);
+      return rotated ? MoveHeads(shape, move, FloatTurner<uint16_t>(shift, encoding, dim))
+                     : MoveHeads(shape, move, IntegerTurner<uint16_t>(shift, encoding));
     case DType::kF16:
-      return MoveKeys<Half>(shape, columns, moved, 0, keys, last, turner);
+      return MoveHeads(shape, move, FloatTurner<Half>(shift, encoding, dim));
     case DType::kF32:
-      return MoveKeys<float>(shape, columns, moved, 0, keys, last, turner);
+      return MoveHeads(shape, move, FloatTurner<float>(shift, encoding, dim));
     default:
       assert(false && "a cache is u8, u16, f16 or f32");
   }
 }
 
+Encoding EncodingOf(DType dtype, std::span<const Encoding> encodings, uint32_t layer) {
+  return IsFixedPoint(dtype) ? encodings[layer] : Encoding();
+}
+
 }  // namespace
 
 void KvCache::Evict(uint32_t sink, const KeyShift& shift, std::span<const Encoding> k_encodings) {
-  const uint32_t count = shift.positions;
-  assert(count >= 1 && sink + count <= size_);
+  const uint32_t batch = shift.positions;
+  assert(batch >= 1 && sink + batch <= size_);
   assert(!IsFixedPoint(shape_.dtype) || k_encodings.size() == shape_.layers);
   assert(2 * shift.cos.size() <= shape_.head_dim && shift.sin.size() == shift.cos.size());
   const size_t columns = shape_.context_len - ar_len_;
-  const Moved moved = {sink + count, sink, size_ - sink - count};
-  // Of those, the ones that are in the buffers.
-  const size_t inside = stored() > moved.from ? stored() - moved.from : 0;
+  const size_t from = sink + batch;
+  const size_t count = stored() > from ? stored() - from : 0;
   const size_t row = head_bytes();
-  KeyTurner turner(shift, shape_.head_dim);
-  for (uint32_t layer = 0; layer < shape_.layers; ++layer) {
-    const size_t at = layer * shape_.kv_heads * row;
-    const int32_t offset = IsFixedPoint(shape_.dtype) ? k_encodings[layer].offset : 0;
-    MoveKeysOf(shape_, columns, moved, offset, k_[layer], full_k_.data() + at, turner);
+  for (uint32_t layer = 0; layer < shape_.layers && count > 0; ++layer) {
+    MoveKeys(shape_, {k_[layer], columns, k_[layer], columns, from, sink, count}, shift,
+             EncodingOf(shape_.dtype, k_encodings, layer));
     for (size_t head = 0; head < shape_.kv_heads; ++head) {
       std::byte* v = v_[layer] + head * columns * row;
-      std::memmove(v + moved.to * row, v + moved.from * row, inside * row);
-      if (inside < moved.count) {
-        std::memcpy(v + (moved.to + inside) * row, full_v_.data() + at + head * row, row);
-      }
+      std::memmove(v + sink * row, v + from * row, count * row);
     }
   }
-  size_ -= count;
+  EvictFull(sink, shift, k_encodings);
+  size_ -= batch;
+}
+
+Status KvCache::EvictBy(const std::function<Status()>& move, uint32_t sink, const KeyShift& shift,
+                        std::span<const Encoding> k_encodings) {
+  assert(shift.positions >= 1 && sink + shift.positions <= size_);
+  if (ar_len_ != 1) Rearrange(1);
+  SPILLWAY_RETURN_IF_ERROR(move());
+  EvictFull(sink, shift, k_encodings);
+  size_ -= shift.positions;
+  return OkStatus();
+}
+
+void KvCache::EvictFull(uint32_t sink, const KeyShift& shift,
+                        std::span<const Encoding> k_encodings) {
+  if (stored() == size_ || sink + shift.positions == size_) return;
+  const size_t columns = shape_.context_len - ar_len_;
+  const size_t to = stored() - shift.positions, row = head_bytes();
+  for (uint32_t layer = 0; layer < shape_.layers; ++layer) {
+    const size_t at = layer * shape_.kv_heads * row;
+    MoveKeys(shape_, {full_k_.data() + at, 1, k_[layer], columns, 0, to, 1}, shift,
+             EncodingOf(shape_.dtype, k_encodings, layer));
+    for (size_t head = 0; head < shape_.kv_heads; ++head) {
+      std::memcpy(v_[layer] + (head * columns + to) * row, full_v_.data() + at + head * row, row);
+    }
+  }
 }
 
 }  // namespace spillway

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -73,12 +74,21 @@ class KvCache {
   // Forgets all tokens from `size` on; size <= size(). Nothing moves.
   void Truncate(uint32_t size);
   // Forgets the shift.positions tokens after the first `sink` and moves those behind them
-  // into their place; their keys are turned in float and rounded half to even to the
-  // cache's type, saturating. k_encodings[layer] (per tensor) is read for kU8 and kU16
-  // only. Needs sink + shift.positions <= size().
+  // into their place, their keys turned. Without a rotation keys turn as the operations of
+  // the HTP turn them: cos and sin are rounded to SymmetricEncoding(kU16, 1) (kF16: to
+  // halves), kU8 keys turn in 1/256 of a step, and each result is rounded half to even and
+  // saturates. With one they turn in float and are rounded once. k_encodings[layer] (per
+  // tensor) is read for kU8 and kU16 only. Needs sink + shift.positions <= size().
   void Evict(uint32_t sink, const KeyShift& shift, std::span<const Encoding> k_encodings);
+  // The same, by `move`: called with the rows arranged for AR-1, it moves what is in
+  // columns [sink + shift.positions, CL - 1) of the buffers as Evict would. (A token that
+  // the buffers have no column for is moved here.) When it fails, nothing has changed.
+  Status EvictBy(const std::function<Status()>& move, uint32_t sink, const KeyShift& shift,
+                 std::span<const Encoding> k_encodings);
 
  private:
+  // The token in full_k_, full_v_, if there is one, moves to its column.
+  void EvictFull(uint32_t sink, const KeyShift& shift, std::span<const Encoding> k_encodings);
   // Tokens whose values are in the buffers: a full cache has its last in full_k_, full_v_.
   uint32_t stored() const;
   void Rearrange(uint32_t ar_len);

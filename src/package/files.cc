@@ -122,12 +122,44 @@ Status CheckFileList(const PackageManifest& manifest, const std::string& path) {
     if (!shard.context_file.empty()) needed.push_back(shard.context_file);
     if (!shard.plain_file.empty()) needed.push_back(shard.plain_file);
   }
+  if (manifest.evictor.has_value()) {
+    needed.insert(needed.end(), {kEvictorFiles.graphs, kEvictorFiles.weights});
+    if (!manifest.evictor->context_file.empty()) needed.push_back(manifest.evictor->context_file);
+  }
   for (const std::string_view name : needed) {
     if (names.contains(name)) continue;
     return CorruptDataError(fmt::format("'{}': file {} is not in the list of files", path, name));
   }
   return OkStatus();
 }
+
+namespace {
+
+// The evictor's graph, checked against what the manifest says of cache and sink.
+Result<std::shared_ptr<const Graph>> FindEvictor(const std::string& folder,
+                                                 const PackageManifest& manifest) {
+  SPILLWAY_ASSIGN_OR_RETURN(std::shared_ptr<const Graph> graph, ReadEvictor(folder));
+  const ModelConfig& config = manifest.config;
+  const uint32_t columns = manifest.context_len - 1;
+  const Shape k = {1, config.num_kv_heads, config.head_dim, columns};
+  const Shape v = {1, config.num_kv_heads, columns, config.head_dim};
+  const size_t layers = config.num_layers;
+  const auto fits = [&](const std::vector<TensorId>& ids) {
+    bool all = ids.size() == 2 * layers;
+    for (size_t i = 0; all && i < ids.size(); ++i) {
+      const Tensor& tensor = graph->tensor(ids[i]);
+      all = tensor.shape == (i < layers ? k : v) && tensor.dtype == manifest.kv_dtype;
+    }
+    return all;
+  };
+  if (fits(graph->inputs()) && fits(graph->outputs())) return graph;
+  return CorruptDataError(
+      fmt::format("'{}': the graph {} does not take and give keys {} {} and values {} of {} layers",
+                  JoinPath(folder, kEvictorFiles.graphs), graph->name(),
+                  DTypeName(manifest.kv_dtype), ShapeToString(k), ShapeToString(v), layers));
+}
+
+}  // namespace
 
 Result<PackageContents> ReadContents(const std::string& folder, const PackageManifest& manifest) {
   SPILLWAY_ASSIGN_OR_RETURN(StoredGraphs stored, ReadGraphFiles(folder));
@@ -146,6 +178,9 @@ Result<PackageContents> ReadContents(const std::string& folder, const PackageMan
     (is_k ? contents.prefix_k : contents.prefix_v) = std::move(prefix).value();
   }
   SPILLWAY_ASSIGN_OR_RETURN(contents.tokenizer, ReadTokenizer(folder, manifest));
+  if (manifest.evictor.has_value()) {
+    SPILLWAY_ASSIGN_OR_RETURN(contents.evictor, FindEvictor(folder, manifest));
+  }
   contents.graphs = std::move(stored.graphs);
   return contents;
 }

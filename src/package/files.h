@@ -27,6 +27,7 @@ Status CheckFileList(const PackageManifest& manifest, const std::string& path);
 // What a package holds besides its manifest.
 struct PackageContents {
   ShardGraphs graphs;
+  std::shared_ptr<const Graph> evictor;  // null: none
   Tensor embedding;
   std::vector<Tensor> prefix_k, prefix_v;
   TokenizerData tokenizer;

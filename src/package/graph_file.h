@@ -16,6 +16,15 @@ namespace spillway {
 
 inline constexpr char kGraphsFile[] = "graphs.fb";
 inline constexpr char kWeightsFile[] = "weights.bin";
+
+// Where graphs and their constants are in a folder.
+struct GraphFiles {
+  const char* graphs;
+  const char* weights;
+};
+inline constexpr GraphFiles kStepFiles = {kGraphsFile, kWeightsFile};
+inline constexpr GraphFiles kEvictorFiles = {"evictor.fb", "evictor_weights.bin"};
+
 inline constexpr uint32_t kGraphFileVersion = 1;
 inline constexpr size_t kWeightAlignment = 64;
 
@@ -35,7 +44,8 @@ struct StoredGraphs {
 // no files. Not thread-safe.
 class GraphFileWriter {
  public:
-  static Result<std::unique_ptr<GraphFileWriter>> Create(const std::string& folder);
+  static Result<std::unique_ptr<GraphFileWriter>> Create(const std::string& folder,
+                                                         const GraphFiles& files = kStepFiles);
   virtual ~GraphFileWriter() = default;
   virtual Status AddShard(const std::vector<std::shared_ptr<const Graph>>& graphs) = 0;
   // A constant that no graph uses.
@@ -47,7 +57,8 @@ class GraphFileWriter {
 // the mapping alive; tensors with the same stored values have the same
 // ConstantData. Whatever the bytes are, the result is graphs that Validate()
 // accepts or kCorruptData (kUnsupported for a newer version) naming the file.
-Result<StoredGraphs> ReadGraphFiles(const std::string& folder);
+Result<StoredGraphs> ReadGraphFiles(const std::string& folder,
+                                    const GraphFiles& files = kStepFiles);
 
 // Whether a tensor can be stored: its shape, its encoding and, for a constant,
 // that the values are as many bytes as type, shape and layout ask for.

@@ -354,10 +354,10 @@ Result<const fb::GraphFile*> OpenGraphFile(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-Result<StoredGraphs> ReadGraphFiles(const std::string& folder) {
-  const std::string path = JoinPath(folder, kGraphsFile);
+Result<StoredGraphs> ReadGraphFiles(const std::string& folder, const GraphFiles& files) {
+  const std::string path = JoinPath(folder, files.graphs);
   SPILLWAY_ASSIGN_OR_RETURN(const MappedFile graphs, MappedFile::Open(path));
-  SPILLWAY_ASSIGN_OR_RETURN(MappedFile weights, MappedFile::Open(JoinPath(folder, kWeightsFile)));
+  SPILLWAY_ASSIGN_OR_RETURN(MappedFile weights, MappedFile::Open(JoinPath(folder, files.weights)));
   const Result<const fb::GraphFile*> file = OpenGraphFile(graphs.bytes());
   if (!file.ok()) return file.status().WithContext("'" + path + "'");
   GraphFileReader reader(**file, graphs.bytes().size(),

@@ -30,8 +30,8 @@ struct Stored {
 
 class Writer : public GraphFileWriter {
  public:
-  Writer(std::string folder, AtomicFile weights)
-      : folder_(std::move(folder)), weights_(std::move(weights)) {}
+  Writer(std::string graphs_path, AtomicFile weights)
+      : graphs_path_(std::move(graphs_path)), weights_(std::move(weights)) {}
 
   Status AddShard(const std::vector<std::shared_ptr<const Graph>>& graphs) override;
   Status AddExtra(const Tensor& tensor) override;
@@ -49,7 +49,7 @@ class Writer : public GraphFileWriter {
     return builder_.CreateVector(numbers);
   }
 
-  std::string folder_;
+  std::string graphs_path_;
   AtomicFile weights_;
   flatbuffers::FlatBufferBuilder builder_;
   std::vector<fb::Blob> blobs_;
@@ -213,15 +213,18 @@ Status Writer::Finish() {
       builder_, fb::CreateGraphFile(builder_, kGraphFileVersion, blobs, constants, shards));
   SPILLWAY_RETURN_IF_ERROR(weights_.Commit());
   return WriteFileAtomically(
-      JoinPath(folder_, kGraphsFile),
+      graphs_path_,
       {reinterpret_cast<const char*>(builder_.GetBufferPointer()), builder_.GetSize()});
 }
 
 }  // namespace
 
-Result<std::unique_ptr<GraphFileWriter>> GraphFileWriter::Create(const std::string& folder) {
-  SPILLWAY_ASSIGN_OR_RETURN(AtomicFile weights, AtomicFile::Create(JoinPath(folder, kWeightsFile)));
-  return std::unique_ptr<GraphFileWriter>(new Writer(folder, std::move(weights)));
+Result<std::unique_ptr<GraphFileWriter>> GraphFileWriter::Create(const std::string& folder,
+                                                                 const GraphFiles& files) {
+  SPILLWAY_ASSIGN_OR_RETURN(AtomicFile weights,
+                            AtomicFile::Create(JoinPath(folder, files.weights)));
+  return std::unique_ptr<GraphFileWriter>(
+      new Writer(JoinPath(folder, files.graphs), std::move(weights)));
 }
 
 }  // namespace spillway

@@ -16,6 +16,7 @@
 #include <array>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -71,6 +72,12 @@ class FieldWriter {
   void Object(std::string_view key, const Body& body) {
     FieldWriter child(Child(key));
     body(child);
+  }
+  // Left out when there is no value.
+  template <typename T, typename Body>
+  void Optional(std::string_view key, std::optional<T>& value, const Body& body) {
+    if (!value.has_value()) return;
+    Object(key, [&](FieldWriter& child) { body(child, *value); });
   }
   template <typename T, typename Body>
   void List(std::string_view key, std::vector<T>& items, size_t /*max_count*/, const Body& body) {
@@ -142,6 +149,11 @@ class FieldReader {
     if (child == nullptr) return;
     FieldReader reader(*child, where_ + std::string(key) + ".", status_);
     body(reader);
+  }
+  template <typename T, typename Body>
+  void Optional(std::string_view key, std::optional<T>& value, const Body& body) {
+    if (!Has(key)) return;
+    Object(key, [&](FieldReader& child) { body(child, value.emplace()); });
   }
   template <typename T, typename Body>
   void List(std::string_view key, std::vector<T>& items, size_t max_count, const Body& body) {

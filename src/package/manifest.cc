@@ -108,6 +108,14 @@ void DescribeShard(Fields& fields, ShardInfo& shard) {
 }
 
 template <typename Fields>
+void DescribeEvictor(Fields& fields, EvictorInfo& evictor) {
+  fields.Number("sink", evictor.sink, {0, kMaxContext});
+  fields.Number("batch", evictor.batch, {1, kMaxContext});
+  fields.FileName("context_file", evictor.context_file, true);
+  fields.Number("context_bytes", evictor.context_bytes, {0, kMaxBytes});
+}
+
+template <typename Fields>
 void DescribeFile(Fields& fields, PackageFile& file) {
   fields.FileName("name", file.name, false);
   fields.Number("bytes", file.bytes, {0, kMaxBytes});
@@ -133,6 +141,9 @@ void DescribeManifest(Fields& fields, PackageManifest& manifest) {
   });
   fields.List("shards", manifest.shards, kMaxLayers,
               [](Fields& fields_of, ShardInfo& shard) { DescribeShard(fields_of, shard); });
+  fields.Optional("evictor", manifest.evictor, [](Fields& fields_of, EvictorInfo& evictor) {
+    DescribeEvictor(fields_of, evictor);
+  });
   fields.List("files", manifest.files, 2 * kMaxLayers + 64,
               [](Fields& fields_of, PackageFile& file) { DescribeFile(fields_of, file); });
 }
@@ -184,6 +195,21 @@ void CheckGraphs(FieldReader& reader, const PackageManifest& manifest) {
   if (manifest.decode_ar_len >= manifest.context_len) {
     reader.Fail("graphs.decode_ar_len", std::to_string(manifest.decode_ar_len),
                 fmt::format("less than context_len {}", manifest.context_len));
+  }
+}
+
+void CheckEvictor(FieldReader& reader, const PackageManifest& manifest) {
+  if (!reader.ok() || !manifest.evictor.has_value()) return;
+  const EvictorInfo& evictor = *manifest.evictor;
+  if (uint64_t{evictor.sink} + evictor.batch + 1 >= manifest.context_len) {
+    reader.Fail("evictor.batch", std::to_string(evictor.batch),
+                fmt::format("with sink {} less than context_len {} minus 1", evictor.sink,
+                            manifest.context_len));
+  }
+  const size_t prefix = manifest.prefix_tokens.size();
+  if (prefix > 0 && evictor.sink != prefix) {
+    reader.Fail("evictor.sink", std::to_string(evictor.sink),
+                fmt::format("the prefix's {} tokens", prefix));
   }
 }
 
@@ -278,6 +304,7 @@ Result<PackageManifest> ReadManifest(std::string_view text) {
   CheckConfig(reader, manifest.config);
   CheckGraphs(reader, manifest);
   CheckShards(reader, manifest);
+  CheckEvictor(reader, manifest);
   SPILLWAY_RETURN_IF_ERROR(status);
   return manifest;
 }

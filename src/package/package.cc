@@ -86,6 +86,7 @@ Result<std::shared_ptr<const Package>> Package::Open(const std::string& path, Op
   package->path_ = path;
   package->manifest_ = std::move(manifest).value();
   package->graphs_ = std::move(contents->graphs);
+  package->evictor_ = std::move(contents->evictor);
   package->embedding_ = std::move(contents->embedding);
   package->prefix_k_ = std::move(contents->prefix_k);
   package->prefix_v_ = std::move(contents->prefix_v);
@@ -118,6 +119,16 @@ Result<std::vector<std::vector<std::shared_ptr<const Graph>>>> ReadGraphs(
     const std::string& folder) {
   SPILLWAY_ASSIGN_OR_RETURN(StoredGraphs stored, ReadGraphFiles(folder));
   return std::move(stored.graphs);
+}
+
+Result<std::shared_ptr<const Graph>> ReadEvictor(const std::string& folder) {
+  SPILLWAY_ASSIGN_OR_RETURN(StoredGraphs stored, ReadGraphFiles(folder, kEvictorFiles));
+  if (stored.graphs.size() == 1 && stored.graphs[0].size() == 1 &&
+      stored.graphs[0][0]->name() == kEvictorGraphName) {
+    return stored.graphs[0][0];
+  }
+  return CorruptDataError(fmt::format("'{}' holds other graphs than the one {}",
+                                      JoinPath(folder, kEvictorFiles.graphs), kEvictorGraphName));
 }
 
 }  // namespace spillway

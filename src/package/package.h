@@ -9,6 +9,9 @@
 //   context_<i>.bin  the vendor's context binary of shard i
 //   plain_<i>.bin    the same without weight sharing and SLC, which the x86
 //                    simulator can load (only when asked for)
+//   evictor.fb, evictor_weights.bin, evictor.bin
+//                    the graph attention_sink_evictor, its constants and its context
+//                    (only when asked for)
 //   report.json      sizes, times and memory of the compile; not verified
 //
 // The format is written down in docs/package-format.md.
@@ -33,6 +36,7 @@ namespace spillway {
 inline constexpr int kPackageVersion = 1;
 inline constexpr char kPrefillGraphName[] = "prefill_forward";
 inline constexpr char kDecodeGraphName[] = "kv_forward";
+inline constexpr char kEvictorGraphName[] = "attention_sink_evictor";
 
 struct PackageFile {
   std::string name;
@@ -52,6 +56,13 @@ struct ShardInfo {
   uint64_t max_spill_fill_bytes = 0;
   uint64_t context_bytes = 0;
   uint64_t weight_bytes = 0;  // of its graphs, shared ones once
+};
+
+// The graph that makes room in a full cache (attention sink), for all layers.
+struct EvictorInfo {
+  uint32_t sink = 0, batch = 0;  // what it was made for
+  std::string context_file;      // empty when compiled without the vendor libraries
+  uint64_t context_bytes = 0;
 };
 
 struct PackageManifest {
@@ -91,6 +102,7 @@ struct PackageManifest {
   std::string vendor_json;
 
   std::vector<ShardInfo> shards;
+  std::optional<EvictorInfo> evictor;
   std::vector<PackageFile> files;
 
   std::string ToJson() const;
@@ -104,6 +116,10 @@ class GraphFileWriter;
 class PackageWriter {
  public:
   static Result<PackageWriter> Create(const std::string& path);
+  // Starts with the files of the package at `path`, which it will replace: graphs and
+  // tokenizer are there, and AddShard and FinishGraphs are not possible. An evictor is left
+  // behind.
+  static Result<PackageWriter> Extend(const std::string& path, const PackageManifest& manifest);
 
   PackageWriter(PackageWriter&& other) noexcept;
   ~PackageWriter();
@@ -115,6 +131,8 @@ class PackageWriter {
   // constants that no graph uses (an untied embedding).
   Status FinishGraphs(const std::vector<Tensor>& extra);
   Status AddTokenizer(const TokenizerData& data);
+  // The graph of PackageManifest::evictor; after FinishGraphs.
+  Status AddEvictor(const std::shared_ptr<const Graph>& graph);
   Status AddFile(const std::string& name, std::string_view contents);
   // Where a child process may put a file named `name` of the package.
   std::string PathOf(const std::string& name) const;
@@ -147,6 +165,8 @@ class Package {
   // The graph `name` of a shard; kNotFound lists those that exist. Constants
   // point into the mapped weights and keep the mapping alive.
   Result<std::shared_ptr<const Graph>> FindGraph(uint32_t shard, std::string_view name) const;
+  // The graph of manifest().evictor; null without one.
+  const std::shared_ptr<const Graph>& evictor() const { return evictor_; }
   // The tensor that manifest().embedding_tensor names.
   const Tensor& embedding() const { return embedding_; }
   // One a layer; empty without prefix_tokens.
@@ -161,6 +181,7 @@ class Package {
   std::string path_;
   PackageManifest manifest_;
   std::vector<std::vector<std::shared_ptr<const Graph>>> graphs_;
+  std::shared_ptr<const Graph> evictor_;
   Tensor embedding_;
   std::vector<Tensor> prefix_k_, prefix_v_;
   TokenizerData tokenizer_;
@@ -170,6 +191,8 @@ class Package {
 // making (no manifest needed): what a compiling child process reads.
 Result<std::vector<std::vector<std::shared_ptr<const Graph>>>> ReadGraphs(
     const std::string& folder);
+// Likewise the evictor's graph, which must be there.
+Result<std::shared_ptr<const Graph>> ReadEvictor(const std::string& folder);
 
 }  // namespace spillway
 

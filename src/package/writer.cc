@@ -41,6 +41,24 @@ Result<PackageWriter> PackageWriter::Create(const std::string& path) {
   return PackageWriter(std::move(folder), std::move(graphs));
 }
 
+Result<PackageWriter> PackageWriter::Extend(const std::string& path,
+                                            const PackageManifest& manifest) {
+  SPILLWAY_ASSIGN_OR_RETURN(AtomicFolder folder, AtomicFolder::Create(path));
+  std::vector<std::string> names;
+  for (const PackageFile& file : manifest.files) {
+    const bool evictor = manifest.evictor.has_value() &&
+                         (file.name == kEvictorFiles.graphs || file.name == kEvictorFiles.weights ||
+                          file.name == manifest.evictor->context_file);
+    if (!evictor) names.push_back(file.name);
+  }
+  if (FileExists(JoinPath(path, kReportFile))) names.emplace_back(kReportFile);
+  for (const std::string& name : names) {
+    SPILLWAY_RETURN_IF_ERROR(
+        LinkOrCopyFile(JoinPath(path, name), JoinPath(folder.staging_path(), name)));
+  }
+  return PackageWriter(std::move(folder), nullptr);
+}
+
 PackageWriter::PackageWriter(AtomicFolder folder, std::unique_ptr<GraphFileWriter> graphs)
     : folder_(std::move(folder)), graphs_(std::move(graphs)) {}
 PackageWriter::PackageWriter(PackageWriter&& other) noexcept = default;
@@ -57,6 +75,14 @@ Status PackageWriter::FinishGraphs(const std::vector<Tensor>& extra) {
   SPILLWAY_RETURN_IF_ERROR(graphs_->Finish());
   graphs_ = nullptr;
   return OkStatus();
+}
+
+Status PackageWriter::AddEvictor(const std::shared_ptr<const Graph>& graph) {
+  if (graphs_ != nullptr) return FailedPreconditionError("the package's graphs are not finished");
+  SPILLWAY_ASSIGN_OR_RETURN(auto writer,
+                            GraphFileWriter::Create(folder_.staging_path(), kEvictorFiles));
+  SPILLWAY_RETURN_IF_ERROR(writer->AddShard({graph}));
+  return writer->Finish();
 }
 
 Status PackageWriter::AddTokenizer(const TokenizerData& data) {

@@ -111,6 +111,7 @@ std::string RunRequestText(const ContextRunnerOptions& options) {
   return Dump({{"job", "run"},
                {"context_paths", options.context_paths},
                {"prepare_folder", options.prepare_folder},
+               {"evictor", options.evictor},
                {"qnn_lib_dir", options.qnn_lib_dir},
                {"htp", qnn::htp::HtpOptionsToJson(options.htp)},
                {"shared_spill_fill_bytes", options.shared_spill_fill_bytes}});
@@ -122,6 +123,7 @@ Result<ContextRunnerOptions> ParseRunRequest(std::string_view text) {
         ContextRunnerOptions options;
         json.at("context_paths").get_to(options.context_paths);
         json.at("prepare_folder").get_to(options.prepare_folder);
+        json.at("evictor").get_to(options.evictor);
         json.at("qnn_lib_dir").get_to(options.qnn_lib_dir);
         SPILLWAY_ASSIGN_OR_RETURN(options.htp,
                                   qnn::htp::HtpOptionsFromJson(json.at("htp").get<std::string>()));

@@ -4,7 +4,8 @@
 //   {"job":"run","context_paths":[...],...}
 //                                              {"event":"ready","contexts":[...],...}
 //   {"op":"bind","bytes":...,"contexts":[...]} (with the memory's descriptor)
-//                                              {"event":"done"}
+//                                              {"event":"done"} (with the descriptor of memory
+//                                              that both use instead, if the DSP has such)
 //   {"op":"execute","context":0,"graph":0}
 //                                              {"event":"done","profile":{...}}
 //

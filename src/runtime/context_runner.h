@@ -89,6 +89,9 @@ class ContextRunner {
   // The same with memory that exists, of at least layout.bytes.
   Status Bind(const IoLayout& layout, SharedMemory memory);
   std::span<std::byte> memory() const { return memory_.bytes(); }
+  // The descriptor of memory that Bind() took in place of what it was given, because the DSP
+  // sees it; -1: it took none. Stays the runner's.
+  int replaced_fd() const { return replaced_ ? memory_.fd() : -1; }
 
   // Runs info().contexts[context].graphs[graph] on the block. Blocks. kVendor: the
   // vendor library refused; kVendorCrash, kTimeout: its process is gone, and every
@@ -98,13 +101,15 @@ class ContextRunner {
   const ExecuteProfile& profile() const { return profile_; }
 
  protected:
-  // Called once, with a layout that fits and memory_ set.
+  // Called once, with a layout that fits and memory_ set; may put other memory there, of the
+  // same size, and then sets replaced_.
   virtual Status UseMemory(const IoLayout& layout) = 0;
   // kInvalidArgument when there is no such graph.
   Status CheckGraph(size_t context, size_t graph) const;
 
   RunnerInfo info_;
   SharedMemory memory_;
+  bool replaced_ = false;
   ExecuteProfile profile_;
 
  private:
@@ -118,6 +123,9 @@ struct ContextRunnerOptions {
   // (graphs.fb and weights.bin of a package) are prepared in the runner's process
   // with `htp`, one context a shard. Seconds to minutes.
   std::string prepare_folder;
+  // One context more, the last: that of the package's evictor. It is in context_paths, or
+  // prepared from the folder, and shares no spill-fill buffer.
+  bool evictor = false;
   std::string qnn_lib_dir;  // empty: as qnn/api/library.h says
 
   // Read: priority, PD session, performance mode and latencies, profile and log

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <mutex>
+#include <span>
 #include <utility>
 
 #include "runtime/context_protocol.h"
@@ -28,9 +29,9 @@ class LogForwarder {
   LogForwarder& operator=(const LogForwarder&) = delete;
 
   // The vendor logs from its own threads while we answer.
-  Status Send(const std::string& text) {
+  Status Send(const std::string& text, std::span<const int> fds = {}) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return channel_.Send(text);
+    return channel_.Send(text, fds);
   }
 
  private:
@@ -81,9 +82,13 @@ Status ServeContext(Channel& channel, const Message& request, const ContextOpene
   while (true) {
     const Result<Message> message = channel.Receive();
     if (!message.ok()) return OkStatus();  // the parent is done with us
+    const bool had_memory = !(*runner)->memory().empty();
     const Status status = Handle(**runner, *message);
-    SPILLWAY_RETURN_IF_ERROR(
-        forwarder.Send(status.ok() ? DoneEventText((*runner)->profile()) : ErrorEventText(status)));
+    // The answer to a bind brings the memory that is used instead, if there is one.
+    const int fd = had_memory ? -1 : (*runner)->replaced_fd();
+    const std::span<const int> fds(&fd, fd >= 0 ? 1 : 0);
+    SPILLWAY_RETURN_IF_ERROR(status.ok() ? forwarder.Send(DoneEventText((*runner)->profile()), fds)
+                                         : forwarder.Send(ErrorEventText(status)));
   }
 }
 

@@ -62,6 +62,8 @@ Status Generator::SetAttentionSink(const AttentionSink& sink, const RopeConfig& 
     return UnsupportedError("attention sink: the encodings of the cached keys are not known");
   }
   sink_ = used;
+  const std::optional<AttentionSink> evictor = executor_->evictor();
+  by_executor_ = evictor.has_value() && *evictor == used;
   limit_ = context_len() - ar + 1;
   shift_ = MakeKeyShift(rope, used.batch, io_.key_rotation);
   return OkStatus();
@@ -129,7 +131,7 @@ Status Generator::Feed(std::span<const uint32_t> tokens, const RowCallback& ever
   has_logits_ = false;
   const uint32_t total = static_cast<uint32_t>(tokens.size());
   for (uint32_t done = 0; done < total;) {
-    MakeRoom();
+    SPILLWAY_RETURN_IF_ERROR(MakeRoom());
     const std::optional<Chunk> chunk = NextChunk(total - done);
     if (!chunk.has_value()) {
       return ResourceExhaustedError(fmt::format(
@@ -169,16 +171,23 @@ std::optional<Generator::Chunk> Generator::NextChunk(uint32_t tokens) const {
   return std::nullopt;
 }
 
-void Generator::MakeRoom() {
-  if (!sink_.has_value()) return;
+Status Generator::MakeRoom() {
+  if (!sink_.has_value()) return OkStatus();
   while (n_past() >= limit_) {
-    evicted_at_ = history_size();
-    cache_.Evict(sink_->sink, shift_, io_.k_encodings);
+    const uint32_t at = history_size();
+    if (by_executor_) {
+      SPILLWAY_RETURN_IF_ERROR(cache_.EvictBy([&] { return executor_->RunEvictor(); }, sink_->sink,
+                                              shift_, io_.k_encodings));
+    } else {
+      cache_.Evict(sink_->sink, shift_, io_.k_encodings);
+    }
+    evicted_at_ = at;
     const auto first = tokens_.begin() + sink_->sink;
     evicted_.insert(evicted_.end(), first, first + sink_->batch);
     tokens_.erase(first, first + sink_->batch);
     ++evictions_;
   }
+  return OkStatus();
 }
 
 void Generator::FillHidden(StepBuffers& buffers) const {
@@ -217,7 +226,7 @@ Status Generator::RunBranches(std::span<const uint32_t> tokens, std::span<const 
   assert(CanBranch() && !tokens.empty() && tokens.size() <= sizes_.decode_ar);
   assert(ahead.size() == tokens.size());
   has_logits_ = false;
-  MakeRoom();
+  SPILLWAY_RETURN_IF_ERROR(MakeRoom());
   StepBuffers& buffers = executor_->buffers(StepKind::kDecode);
   const uint32_t ar = buffers.ar_len, past = n_past();
   const auto count = static_cast<uint32_t>(tokens.size());

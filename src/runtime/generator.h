@@ -43,6 +43,10 @@ class Generator {
   // kUnsupported when the encodings of the keys are not known.
   Status SetAttentionSink(const AttentionSink& sink, const RopeConfig& rope);
   bool has_attention_sink() const { return sink_.has_value(); }
+  // The sink in use: the prefix where there is one.
+  const std::optional<AttentionSink>& attention_sink() const { return sink_; }
+  // Whether the executor's evictor does it: made for this sink and batch.
+  bool evicts_by_executor() const { return by_executor_; }
   // Of this conversation: how often tokens were evicted, and how many in all.
   uint32_t evictions() const { return evictions_; }
   uint32_t evicted_tokens() const { return static_cast<uint32_t>(evicted_.size()); }
@@ -112,7 +116,7 @@ class Generator {
 
   Status CheckTokens(std::span<const uint32_t> tokens) const;
   std::optional<Chunk> NextChunk(uint32_t tokens) const;
-  void MakeRoom();
+  Status MakeRoom();
   Status RunChunk(const Chunk& chunk, std::span<const uint32_t> tokens, int logits_row);
   // Of the rows in step_tokens_; padded rows repeat the last.
   void FillHidden(StepBuffers& buffers) const;
@@ -133,6 +137,7 @@ class Generator {
 
   std::optional<AttentionSink> sink_;
   KeyShift shift_;
+  bool by_executor_ = false;
   uint32_t limit_ = 0;  // n_past() is at most this
   uint32_t evictions_ = 0;
   std::vector<uint32_t> evicted_;  // of this conversation: those after the sink

@@ -31,7 +31,12 @@ Result<std::unique_ptr<HostModelExecutor>> HostModelExecutor::Open(
   SPILLWAY_ASSIGN_OR_RETURN(std::shared_ptr<const EmbeddingTable> embedding,
                             MakeEmbedding(package->embedding(), graphs.io));
   if (options.recipe.empty()) options.recipe = package->manifest().recipe;
-  return CreateFrom(std::move(graphs), std::move(embedding), options);
+  SPILLWAY_ASSIGN_OR_RETURN(auto executor,
+                            CreateFrom(std::move(graphs), std::move(embedding), options));
+  if (options.evictor && package->evictor() != nullptr) {
+    SPILLWAY_RETURN_IF_ERROR(executor->MakeEvictor(*package, options));
+  }
+  return executor;
 }
 
 Result<std::unique_ptr<HostModelExecutor>> HostModelExecutor::CreateFrom(
@@ -110,6 +115,32 @@ void HostModelExecutor::Connect(const std::vector<StepGraph>& graphs, Step& step
     }
     first_layer += graph.layers;
   }
+}
+
+// Its inputs and outputs are the keys of all layers, then the values.
+Status HostModelExecutor::MakeEvictor(const Package& package, const HostModelOptions& options) {
+  host::ExecutorOptions executor_options;
+  executor_options.reference_kernels = options.reference_kernels;
+  SPILLWAY_ASSIGN_OR_RETURN(evictor_,
+                            host::Executor::Create(package.evictor(), pool_, executor_options));
+  for (size_t layer = 0; layer < k_.size(); ++layer) {
+    evictor_->BindInput(layer, k_[layer].data());
+    evictor_->BindInput(k_.size() + layer, v_[layer].data());
+  }
+  const EvictorInfo& info = *package.manifest().evictor;
+  evictor_sink_ = AttentionSink{info.sink, info.batch};
+  return OkStatus();
+}
+
+Status HostModelExecutor::RunEvictor() {
+  if (evictor_ == nullptr) return ModelExecutor::RunEvictor();
+  SPILLWAY_RETURN_IF_ERROR(evictor_->Run());
+  for (size_t layer = 0; layer < k_.size(); ++layer) {
+    const std::span<std::byte> k = evictor_->output(layer), v = evictor_->output(k_.size() + layer);
+    std::memcpy(k_[layer].data(), k.data(), k.size());
+    std::memcpy(v_[layer].data(), v.data(), v.size());
+  }
+  return OkStatus();
 }
 
 Status HostModelExecutor::Run(StepKind kind, int logits_row) {

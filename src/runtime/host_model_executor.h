@@ -6,6 +6,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,9 @@ struct HostModelOptions {
   ThreadPool* pool = nullptr;
   size_t threads = 0;
   bool reference_kernels = false;
-  std::string recipe;  // only for Describe(): "16a8w"
-  KvPrefix prefix;     // of graphs that come from no package
+  std::string recipe;    // only for Describe(): "16a8w"
+  KvPrefix prefix;       // of graphs that come from no package
+  bool evictor = false;  // Open() only: use the package's evictor where it has one
 };
 
 class HostModelExecutor : public ModelExecutor {
@@ -53,6 +55,8 @@ class HostModelExecutor : public ModelExecutor {
   Status Run(StepKind kind, int logits_row) override;
   std::string Describe() const override;
   uint64_t weight_bytes() const override { return graphs_.weight_bytes; }
+  std::optional<AttentionSink> evictor() const override { return evictor_sink_; }
+  Status RunEvictor() override;
 
   // Sees every operation of the following runs; null stops it.
   void set_observer(host::TensorObserver observer) { observer_ = std::move(observer); }
@@ -74,6 +78,7 @@ class HostModelExecutor : public ModelExecutor {
   void AllocateCache();
   Status MakeStep(StepKind kind, const HostModelOptions& options);
   void Connect(const std::vector<StepGraph>& graphs, Step& step);
+  Status MakeEvictor(const Package& package, const HostModelOptions& options);
 
   StepGraphs graphs_;
   std::shared_ptr<const EmbeddingTable> embedding_;
@@ -83,6 +88,8 @@ class HostModelExecutor : public ModelExecutor {
   host::TensorObserver observer_;
   std::vector<AlignedBuffer> k_, v_;  // a layer: kv_heads * head_dim * (CL - 1) elements
   std::array<Step, 2> steps_;
+  std::optional<AttentionSink> evictor_sink_;
+  std::unique_ptr<host::Executor> evictor_;
 };
 
 }  // namespace spillway

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
+#include "base/log.h"
 #include "qnn/htp/options.h"
 #include "qnn/htp/options_json.h"
 #include "qnn/htp/soc_table.h"
@@ -82,12 +84,15 @@ struct ModelPlan {
   IoLayout layout;
   std::vector<uint64_t> k, v;                  // places of the cache, a layer
   std::array<std::vector<Matched>, 2> graphs;  // prefill, decode; a shard
+  Matched evictor;                             // in the last context
 };
 
 class Planner {
  public:
-  Planner(const StepGraphs& graphs, const std::vector<ContextInfo>& contexts, bool more_outputs)
-      : graphs_(graphs), contexts_(contexts), more_outputs_(more_outputs) {}
+  // `evictor`: null, or the graph of the context after the shards'.
+  Planner(const StepGraphs& graphs, const Graph* evictor, const std::vector<ContextInfo>& contexts,
+          bool more_outputs)
+      : graphs_(graphs), evictor_(evictor), contexts_(contexts), more_outputs_(more_outputs) {}
 
   // The cache once, for both graphs; mask, positions and the hidden state that goes
   // from one shard to the next once a graph; every other tensor for itself.
@@ -110,6 +115,9 @@ class Planner {
         ShareInputs(kind, shard, first_layer);
         first_layer += step.layers;
       }
+    }
+    if (evictor_ != nullptr) {
+      SPILLWAY_RETURN_IF_ERROR(PlaceEvictor(name_of(contexts_.size() - 1)));
     }
     PlaceTheRest();
     return std::move(plan_);
@@ -155,6 +163,27 @@ class Planner {
     PlacesOf(shard - 1, before.graph).outputs[before.outputs[StepGraph::kMainOutput]] = hidden;
   }
 
+  // It reads the cache itself.
+  Status PlaceEvictor(const std::string& name) {
+    const size_t context = contexts_.size() - 1;
+    const std::string where = fmt::format("{}, graph {}", name, evictor_->name());
+    const size_t g = FindGraph(contexts_[context], evictor_->name());
+    if (g == kNotFound) {
+      return CorruptDataError(where + " is not in the context; add the evictor again");
+    }
+    const ContextGraph& graph = contexts_[context].graphs[g];
+    SPILLWAY_ASSIGN_OR_RETURN(plan_.evictor, MatchGraph(where, graph, *evictor_, more_outputs_));
+    plan_.evictor.graph = g;
+    IoLayout::GraphPlaces& places = PlacesOf(context, g);
+    places.inputs.assign(graph.inputs.size(), kNowhere);
+    const size_t layers = plan_.k.size();
+    for (size_t layer = 0; layer < layers; ++layer) {
+      places.inputs[plan_.evictor.inputs[layer]] = plan_.k[layer];
+      places.inputs[plan_.evictor.inputs[layers + layer]] = plan_.v[layer];
+    }
+    return OkStatus();
+  }
+
   void PlaceTheRest() {
     for (size_t c = 0; c < contexts_.size(); ++c) {
       for (size_t g = 0; g < contexts_[c].graphs.size(); ++g) {
@@ -180,6 +209,7 @@ class Planner {
   }
 
   const StepGraphs& graphs_;
+  const Graph* evictor_;
   const std::vector<ContextInfo>& contexts_;
   bool more_outputs_;
   ModelPlan plan_;
@@ -300,6 +330,7 @@ Result<std::unique_ptr<HtpModelExecutor>> HtpModelExecutor::Open(
                     "--dump-intermediates, {}, or dump with --executor host",
                     package->path(), kOnlinePrepareHint));
   }
+  if (options.evictor && manifest.evictor.has_value()) executor->UseEvictor(runner);
   runner.qnn_lib_dir = options.qnn_lib_dir;
   runner.load_timeout_s = options.load_timeout_s;
   runner.prepare_timeout_s = options.prepare_timeout_s;
@@ -313,6 +344,20 @@ Result<std::unique_ptr<HtpModelExecutor>> HtpModelExecutor::Open(
   return executor;
 }
 
+void HtpModelExecutor::UseEvictor(ContextRunnerOptions& runner) {
+  const EvictorInfo& info = *package_->manifest().evictor;
+  if (runner.prepare_folder.empty()) {
+    if (info.context_file.empty()) {
+      Log(LogLevel::kInfo, "the package's evictor has no context; keys are turned on the host");
+      return;
+    }
+    files_.push_back(info.context_file);
+    runner.context_paths.push_back(package_->PathOf(info.context_file));
+  }
+  runner.evictor = true;
+  evictor_sink_ = AttentionSink{info.sink, info.batch};
+}
+
 std::string HtpModelExecutor::NameOf(size_t shard) const {
   return shard < files_.size() ? package_->PathOf(files_[shard])
                                : fmt::format("{}, shard {}", package_->path(), shard);
@@ -320,9 +365,10 @@ std::string HtpModelExecutor::NameOf(size_t shard) const {
 
 Status HtpModelExecutor::CheckContexts(const std::string& soc) const {
   const std::vector<ContextInfo>& contexts = runner_->info().contexts;
-  if (contexts.size() != package_->manifest().shards.size()) {
-    return InternalError(fmt::format("{} contexts were loaded for {} shards", contexts.size(),
-                                     package_->manifest().shards.size()));
+  const size_t expected = package_->manifest().shards.size() + (evictor_sink_ ? 1 : 0);
+  if (contexts.size() != expected) {
+    return InternalError(
+        fmt::format("{} contexts were loaded; expected {}", contexts.size(), expected));
   }
   for (size_t s = 0; s < contexts.size(); ++s) {
     SPILLWAY_RETURN_IF_ERROR(CheckSoc(NameOf(s), contexts[s], soc));
@@ -334,7 +380,8 @@ Status HtpModelExecutor::BindMemory(bool more_outputs) {
   const std::vector<ContextInfo>& contexts = runner_->info().contexts;
   SPILLWAY_ASSIGN_OR_RETURN(
       const ModelPlan plan,
-      Planner(graphs_, contexts, more_outputs).Run([&](size_t shard) { return NameOf(shard); }));
+      Planner(graphs_, evictor_sink_ ? package_->evictor().get() : nullptr, contexts, more_outputs)
+          .Run([&](size_t shard) { return NameOf(shard); }));
   SPILLWAY_RETURN_IF_ERROR(runner_->Bind(plan.layout));
 
   std::byte* memory = runner_->memory().data();
@@ -372,6 +419,33 @@ Status HtpModelExecutor::BindMemory(bool more_outputs) {
       }
     }
   }
+  if (evictor_sink_) {
+    evictor_.graph = plan.evictor.graph;
+    BindEvictor(plan.layout.contexts.back()[evictor_.graph], plan.evictor.outputs);
+  }
+  return OkStatus();
+}
+
+void HtpModelExecutor::BindEvictor(const IoLayout::GraphPlaces& places,
+                                   const std::vector<size_t>& outputs) {
+  evictor_.profile.graph = kEvictorGraphName;
+  evictor_.profile.shard = static_cast<uint32_t>(package_->manifest().shards.size());
+  for (const size_t output : outputs) {
+    kept_.push_back(runner_->memory().data() + places.outputs[output]);
+  }
+}
+
+Status HtpModelExecutor::RunEvictor() {
+  if (!evictor_sink_) return ModelExecutor::RunEvictor();
+  SPILLWAY_RETURN_IF_ERROR(runner_->Execute(package_->manifest().shards.size(), evictor_.graph));
+  if (profiled_) CountProfile(evictor_, runner_->profile());
+  const KvShape& kv = graphs_.io.kv;
+  const size_t bytes =
+      size_t{kv.kv_heads} * kv.head_dim * (kv.context_len - 1) * DTypeSize(kv.dtype);
+  for (size_t layer = 0; layer < k_.size(); ++layer) {
+    std::memcpy(k_[layer], kept_[layer], bytes);
+    std::memcpy(v_[layer], kept_[k_.size() + layer], bytes);
+  }
   return OkStatus();
 }
 
@@ -397,24 +471,27 @@ void HtpModelExecutor::CountProfile(ShardStep& shard, const ExecuteProfile& prof
   for (const auto& [name, cycles] : profile.operations) shard.operation_cycles[name] += cycles;
 }
 
-std::vector<GraphProfile> HtpModelExecutor::TakeProfile() {
+void HtpModelExecutor::MoveProfile(ShardStep& shard, std::vector<GraphProfile>& profiles) {
   constexpr size_t kMostOperations = 20;
+  GraphProfile& profile = shard.profile;
+  if (profile.calls == 0) return;
+  profile.operations.assign(shard.operation_cycles.begin(), shard.operation_cycles.end());
+  std::stable_sort(profile.operations.begin(), profile.operations.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  if (profile.operations.size() > kMostOperations) profile.operations.resize(kMostOperations);
+  shard.operation_cycles.clear();
+  GraphProfile empty;
+  empty.graph = profile.graph;
+  empty.shard = profile.shard;
+  profiles.push_back(std::exchange(profile, std::move(empty)));
+}
+
+std::vector<GraphProfile> HtpModelExecutor::TakeProfile() {
   std::vector<GraphProfile> profiles;
   for (Step& step : steps_) {
-    for (ShardStep& shard : step.shards) {
-      GraphProfile& profile = shard.profile;
-      if (profile.calls == 0) continue;
-      profile.operations.assign(shard.operation_cycles.begin(), shard.operation_cycles.end());
-      std::stable_sort(profile.operations.begin(), profile.operations.end(),
-                       [](const auto& a, const auto& b) { return a.second > b.second; });
-      if (profile.operations.size() > kMostOperations) profile.operations.resize(kMostOperations);
-      shard.operation_cycles.clear();
-      GraphProfile empty;
-      empty.graph = profile.graph;
-      empty.shard = profile.shard;
-      profiles.push_back(std::exchange(profile, std::move(empty)));
-    }
+    for (ShardStep& shard : step.shards) MoveProfile(shard, profiles);
   }
+  MoveProfile(evictor_, profiles);
   return profiles;
 }
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,7 @@ struct HtpModelOptions {
   double load_timeout_s = 600;
   double prepare_timeout_s = 3600;
   double execute_timeout_s = 120;
+  bool evictor = false;  // use the package's evictor where it has one that can be run
   HtpRunOptions run;
   std::shared_ptr<TensorDump> dump;  // gets every output of every step; may be null
   std::function<void(std::string_view stage, double fraction)> progress;
@@ -53,6 +55,8 @@ class HtpModelExecutor : public ModelExecutor {
   Status Run(StepKind kind, int logits_row) override;
   std::string Describe() const override;
   uint64_t weight_bytes() const override { return graphs_.weight_bytes; }
+  std::optional<AttentionSink> evictor() const override { return evictor_sink_; }
+  Status RunEvictor() override;
 
   std::vector<GraphProfile> TakeProfile() override;
 
@@ -78,8 +82,11 @@ class HtpModelExecutor : public ModelExecutor {
 
   HtpModelExecutor() = default;
   Step& Of(StepKind kind) { return steps_[kind == StepKind::kPrefill ? 0 : 1]; }
+  void UseEvictor(ContextRunnerOptions& runner);
   Status CheckContexts(const std::string& soc) const;
   Status BindMemory(bool more_outputs);
+  void BindEvictor(const IoLayout::GraphPlaces& places, const std::vector<size_t>& outputs);
+  static void MoveProfile(ShardStep& shard, std::vector<GraphProfile>& profiles);
   void CountProfile(ShardStep& shard, const ExecuteProfile& profile) const;
   Status Dump(const Step& step) const;
   // What context `shard` came from, for messages.
@@ -94,6 +101,11 @@ class HtpModelExecutor : public ModelExecutor {
   bool profiled_ = false;
   std::vector<std::byte*> k_, v_;  // in the runner's memory
   std::array<Step, 2> steps_;
+
+  // The evictor is the context after the shards'.
+  std::optional<AttentionSink> evictor_sink_;
+  ShardStep evictor_;
+  std::vector<const std::byte*> kept_;  // its outputs: keys of each layer, then values
 };
 
 // The file of shard `shard` to load: on x86-64 (`simulator`) the plain context,

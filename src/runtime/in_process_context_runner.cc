@@ -1,6 +1,7 @@
 // Contexts in this process, through qnn/api.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -16,9 +17,11 @@
 #include "qnn/api/build_id.h"
 #include "qnn/api/errors.h"
 #include "qnn/api/manager.h"
+#include "qnn/api/rpc_memory.h"
 #include "qnn/htp/option_names.h"
 #include "qnn/htp/options.h"
 #include "qnn/htp/power.h"
+#include "qnn/htp/shared_tensors.h"
 #include "runtime/context_runner.h"
 #include "runtime/prepare_context.h"
 
@@ -123,6 +126,8 @@ class InProcessContextRunner : public ContextRunner {
  public:
   ~InProcessContextRunner() override {
     bound_.clear();
+    shared_.clear();
+    rpc_memory_.reset();
     // The others of a group before the first, whose buffer they use.
     while (!contexts_.empty()) contexts_.pop_back();
   }
@@ -150,6 +155,12 @@ class InProcessContextRunner : public ContextRunner {
 
  protected:
   Status UseMemory(const IoLayout& layout) override {
+    const Status shared = UseRpcMemory(layout);
+    if (!shared.ok()) {
+      Log(LogLevel::kInfo, "inputs and outputs are copied to the HTP: {}", shared.message());
+      shared_.clear();
+      rpc_memory_.reset();
+    }
     for (size_t c = 0; c < contexts_.size(); ++c) {
       std::vector<Buffers>& graphs = bound_.emplace_back();
       for (size_t g = 0; g < info_.contexts[c].graphs.size(); ++g) {
@@ -170,6 +181,29 @@ class InProcessContextRunner : public ContextRunner {
   }
 
  private:
+  // Memory that the DSP sees in place of what the caller brought, registered once: where the
+  // platform has it.
+  Status UseRpcMemory(const IoLayout& layout) {
+    SPILLWAY_ASSIGN_OR_RETURN(rpc_memory_, qnn::RpcMemory::Allocate(memory_.bytes().size()));
+    const uint64_t bytes = rpc_memory_->bytes().size();
+    // A second view of it, which can be sent on like other memory.
+    const int fd = dup(rpc_memory_->fd());
+    if (fd < 0) return IoError("no descriptor is left for shared memory");
+    SPILLWAY_ASSIGN_OR_RETURN(SharedMemory view, SharedMemory::Map(fd, bytes));
+    for (size_t c = 0; c < contexts_.size(); ++c) {
+      shared_.push_back(
+          std::make_unique<qnn::htp::SharedTensors>(contexts_[c].get(), rpc_memory_->fd(), bytes));
+      for (size_t g = 0; g < contexts_[c]->graphs().size(); ++g) {
+        const IoLayout::GraphPlaces& places = layout.contexts[c][g];
+        SPILLWAY_RETURN_IF_ERROR(
+            shared_.back()->Use(contexts_[c]->graphs()[g].get(), places.inputs, places.outputs));
+      }
+    }
+    memory_ = std::move(view);
+    replaced_ = true;
+    return OkStatus();
+  }
+
   struct Buffers {
     std::vector<std::span<const std::byte>> inputs;
     std::vector<std::span<std::byte>> outputs;
@@ -224,18 +258,23 @@ class InProcessContextRunner : public ContextRunner {
 
   Status LoadAll(const ContextRunnerOptions& options) {
     const std::vector<std::string>& paths = options.context_paths;
-    uint64_t buffer = paths.size() > 1 ? options.shared_spill_fill_bytes : 0;
+    const size_t shards = paths.size() - (options.evictor ? 1 : 0);
+    uint64_t buffer = shards > 1 ? options.shared_spill_fill_bytes : 0;
     for (size_t i = 0; i < paths.size(); ++i) {
       if (options.progress && paths.size() > 1) {
         options.progress(fmt::format("load context {} of {}", i + 1, paths.size()),
                          static_cast<double>(i) / static_cast<double>(paths.size()));
+      }
+      if (i == shards) {
+        SPILLWAY_RETURN_IF_ERROR(Load(paths[i], options.htp.priority, 0));
+        continue;
       }
       Status loaded = Load(paths[i], options.htp.priority, buffer);
       if (i == 0 && buffer > 0 && IsRefusal(loaded)) {
         Log(LogLevel::kWarning,
             "this platform has no spill-fill buffer that contexts share: each of the {} contexts "
             "gets one of its own of up to {} bytes",
-            paths.size(), buffer);
+            shards, buffer);
         Log(LogLevel::kInfo, "{}", loaded.message());
         buffer = 0;
         loaded = Load(paths[i], options.htp.priority, buffer);
@@ -265,7 +304,11 @@ class InProcessContextRunner : public ContextRunner {
   }
 
   Status PrepareAll(const ContextRunnerOptions& options) {
-    SPILLWAY_ASSIGN_OR_RETURN(const auto shards, ReadGraphs(options.prepare_folder));
+    SPILLWAY_ASSIGN_OR_RETURN(auto shards, ReadGraphs(options.prepare_folder));
+    if (options.evictor) {
+      SPILLWAY_ASSIGN_OR_RETURN(auto evictor, ReadEvictor(options.prepare_folder));
+      shards.push_back({std::move(evictor)});
+    }
     for (size_t s = 0; s < shards.size(); ++s) {
       ContextProgress progress;
       if (options.progress) {
@@ -307,6 +350,8 @@ class InProcessContextRunner : public ContextRunner {
   std::shared_ptr<qnn::Device> device_;
   std::unique_ptr<qnn::htp::PowerVote> vote_;
   std::vector<std::unique_ptr<qnn::Context>> contexts_;
+  std::unique_ptr<qnn::RpcMemory> rpc_memory_;                    // null: none
+  std::vector<std::unique_ptr<qnn::htp::SharedTensors>> shared_;  // [context]
   uint32_t profile_level_ = 0;
   std::vector<std::vector<Buffers>> bound_;  // [context][graph]
 };

@@ -8,12 +8,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "graph/graph.h"
 #include "kvcache/kv_cache.h"
+#include "spillway/decoding.h"
 #include "spillway/session.h"
 #include "spillway/status.h"
 
@@ -79,6 +81,13 @@ class ModelExecutor {
   // Runs every shard of the graph. `logits_row` >= 0 promises that only that row's logits
   // will be read, and that the rows after it are padding.
   virtual Status Run(StepKind kind, int logits_row) = 0;
+
+  // The sink and batch of the package's evictor, which RunEvictor() runs; none: it has none
+  // or was opened without.
+  virtual std::optional<AttentionSink> evictor() const { return std::nullopt; }
+  // Moves columns [sink + batch, CL - 1) of every layer's cache, whose rows are arranged for
+  // AR-1, to `sink`, keys turned: what KvCache::EvictBy asks for.
+  virtual Status RunEvictor() { return FailedPreconditionError("the executor has no evictor"); }
 
   // "host, 16a8w, 2 threads", "htp (x86 simulator, plain_0.bin)".
   virtual std::string Describe() const = 0;

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/progress.h"
 #include "model/chat_template.h"
@@ -35,15 +36,35 @@ double SecondsSince(Clock::time_point start) {
 
 double Rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
 
+// What the options say, else what the package was compiled for; nothing: no sink.
+std::optional<AttentionSink> SinkOf(const SessionOptions& options,
+                                    const PackageManifest& manifest) {
+  if (options.attention_sink.has_value()) {
+    return options.attention_sink->batch == 0 ? std::nullopt : options.attention_sink;
+  }
+  if (!manifest.evictor.has_value()) return std::nullopt;
+  return AttentionSink{manifest.evictor->sink, manifest.evictor->batch};
+}
+
+// Whether the package's evictor is made for the sink in use.
+bool UsesEvictor(const SessionOptions& options, const PackageManifest& manifest) {
+  const std::optional<AttentionSink> sink = SinkOf(options, manifest);
+  if (!sink.has_value() || !manifest.evictor.has_value()) return false;
+  return sink->batch == manifest.evictor->batch &&
+         (sink->sink == manifest.evictor->sink || !manifest.prefix_tokens.empty());
+}
+
 Result<std::unique_ptr<ModelExecutor>> OpenExecutor(std::shared_ptr<const Package> package,
                                                     const SessionOptions& options) {
   std::shared_ptr<TensorDump> dump;
   if (!options.dump_dir.empty()) {
     SPILLWAY_ASSIGN_OR_RETURN(dump, TensorDump::Create(options.dump_dir));
   }
+  const bool evictor = UsesEvictor(options, package->manifest());
   if (options.executor == "host") {
     HostModelOptions host;
     host.threads = options.threads;
+    host.evictor = evictor;
     SPILLWAY_ASSIGN_OR_RETURN(auto executor, HostModelExecutor::Open(std::move(package), host));
     if (dump != nullptr) return DumpTensors(std::move(executor), std::move(dump));
     return std::unique_ptr<ModelExecutor>(std::move(executor));
@@ -55,6 +76,7 @@ Result<std::unique_ptr<ModelExecutor>> OpenExecutor(std::shared_ptr<const Packag
     htp.load_timeout_s = options.load_timeout_s;
     htp.prepare_timeout_s = options.prepare_timeout_s;
     htp.run = options.htp;
+    htp.evictor = evictor;
     htp.dump = std::move(dump);
     htp.progress = options.progress;
     htp.execute_timeout_s = options.execute_timeout_s;
@@ -149,9 +171,18 @@ Status Session::Impl::MakeTokenizer() {
 
 Status Session::Impl::SetDecoding(const SessionOptions& options) {
   const PackageManifest& manifest = package->manifest();
-  if (options.attention_sink.has_value()) {
-    SPILLWAY_RETURN_IF_ERROR(
-        generator->SetAttentionSink(*options.attention_sink, manifest.config.rope));
+  if (const std::optional<AttentionSink> sink = SinkOf(options, manifest)) {
+    SPILLWAY_RETURN_IF_ERROR(generator->SetAttentionSink(*sink, manifest.config.rope));
+    const uint32_t used = generator->attention_sink()->sink;
+    if (used != sink->sink) {
+      Log(LogLevel::kWarning,
+          "attention sink {},{}: the package's prefix of {} token{} is the sink, not {}",
+          sink->sink, sink->batch, used, used == 1 ? "" : "s", sink->sink);
+    }
+    if (manifest.evictor.has_value() && !generator->evicts_by_executor()) {
+      Log(LogLevel::kInfo, "the package's evictor is made for {},{}: keys are turned on the host",
+          manifest.evictor->sink, manifest.evictor->batch);
+    }
   }
   const LookaheadSizes compiled = {manifest.lookahead_ngram, manifest.lookahead_window,
                                    manifest.lookahead_gcap};

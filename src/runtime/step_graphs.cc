@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <set>
-#include <span>
 #include <utility>
 
-#include "base/float16.h"
+#include "package/key_rotation.h"
 
 namespace spillway {
 namespace {
@@ -180,62 +179,6 @@ Result<std::vector<StepGraph>> ReadChain(
   return steps;
 }
 
-// The constant's name in docs/package-format.md.
-constexpr char kKeyRotation[] = "key_rotation.weight";
-
-// Real values of a Linear weight [N, K], row-major.
-Result<std::vector<float>> ReadMatrix(const Tensor& weight) {
-  const size_t rows = weight.shape[0], cols = weight.shape[1];
-  const std::span<const std::byte> bytes = weight.data->bytes();
-  const Encoding& encoding = weight.encoding;
-  std::vector<float> values(rows * cols);
-  if (weight.dtype == DType::kF32 && bytes.empty()) {
-    weight.data->ReadRows(0, rows, values.data());
-    return values;
-  }
-  const uint64_t expected = StoredBytes(weight, weight.data->layout());
-  if (bytes.size() < expected) {
-    return Misfit(fmt::format("tensor \"{}\"", weight.name),
-                  fmt::format("{} bytes long", bytes.size()), fmt::format("{}", expected));
-  }
-  const bool block = encoding.kind == Encoding::Kind::kBlock;
-  const bool fixed =
-      weight.dtype == DType::kS8 && encoding.channel_scales.size() == rows &&
-      (!block || encoding.block_scales.size() * encoding.block_size == values.size());
-  if (!fixed && weight.dtype != DType::kF32 && weight.dtype != DType::kF16) {
-    return Misfit(fmt::format("tensor \"{}\"", weight.name), TensorText(weight),
-                  "f32, f16, or s8 with a scale for each row");
-  }
-  for (size_t n = 0; n < rows; ++n) {
-    for (size_t k = 0; k < cols; ++k) {
-      const size_t at = n * cols + k;
-      float& value = values[at];
-      if (weight.dtype == DType::kF32) {
-        value = reinterpret_cast<const float*>(bytes.data())[at];
-      } else if (weight.dtype == DType::kF16) {
-        value = HalfToFloat(reinterpret_cast<const uint16_t*>(bytes.data())[at]);
-      } else {
-        value = encoding.channel_scales[n] * static_cast<float>(MatrixInt(weight, n, k));
-        if (block) value *= encoding.block_scales[(n * cols + k) / encoding.block_size];
-      }
-    }
-  }
-  return values;
-}
-
-// Empty when the graphs do not rotate keys.
-Result<std::vector<float>> ReadKeyRotation(const StepGraph& step, uint32_t head_dim) {
-  for (const Op& op : step.graph->ops()) {
-    for (const TensorId id : op.inputs) {
-      const Tensor& tensor = step.graph->tensor(id);
-      if (tensor.role != TensorRole::kConstant || tensor.name != kKeyRotation) continue;
-      SPILLWAY_RETURN_IF_ERROR(CheckShape("key rotation", tensor, {head_dim, head_dim}));
-      return ReadMatrix(tensor);
-    }
-  }
-  return std::vector<float>();
-}
-
 Result<ModelIo> ReadIo(const std::vector<StepGraph>& steps) {
   ModelIo io;
   SPILLWAY_ASSIGN_OR_RETURN(io.kv, ReadKvShape(steps));
@@ -250,7 +193,7 @@ Result<ModelIo> ReadIo(const std::vector<StepGraph>& steps) {
   io.logits_encoding = logits.encoding;
   for (const StepGraph& step : steps) {
     if (step.layers > 0 && io.key_rotation.empty()) {
-      SPILLWAY_ASSIGN_OR_RETURN(io.key_rotation, ReadKeyRotation(step, io.kv.head_dim));
+      SPILLWAY_ASSIGN_OR_RETURN(io.key_rotation, ReadKeyRotation(*step.graph, io.kv.head_dim));
     }
     for (uint32_t layer = 0; layer < step.layers; ++layer) {
       io.k_encodings.push_back(step.output(step.KOutput(layer)).encoding);

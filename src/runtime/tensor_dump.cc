@@ -68,6 +68,8 @@ class DumpingExecutor : public ModelExecutor {
   std::byte* v(uint32_t layer) override { return executor_->v(layer); }
   std::string Describe() const override { return executor_->Describe(); }
   uint64_t weight_bytes() const override { return executor_->weight_bytes(); }
+  std::optional<AttentionSink> evictor() const override { return executor_->evictor(); }
+  Status RunEvictor() override { return executor_->RunEvictor(); }
   Status Run(StepKind kind, int /*logits_row*/) override {
     SPILLWAY_RETURN_IF_ERROR(
         dump_->BeginStep(kind == StepKind::kPrefill ? kPrefillGraphName : kDecodeGraphName));

@@ -8,6 +8,7 @@
 #include <deque>
 #include <utility>
 
+#include "base/file_descriptor.h"
 #include "base/log.h"
 #include "base/subprocess.h"
 #include "base/worker_program.h"
@@ -80,7 +81,14 @@ class WorkerContextRunner : public ContextRunner {
   Status UseMemory(const IoLayout& layout) override {
     const Call call = {"was mapping the memory of " + what_, open_timeout_s_, open_variable_};
     const int fd = memory_.fd();
-    return Ask(call, BindRequestText(layout), {&fd, 1}).status();
+    SPILLWAY_RETURN_IF_ERROR(Ask(call, BindRequestText(layout), {&fd, 1}).status());
+    if (answer_fds_.empty()) return OkStatus();
+    SPILLWAY_ASSIGN_OR_RETURN(SharedMemory shared,
+                              SharedMemory::Map(answer_fds_[0].Release(), layout.bytes));
+    answer_fds_.clear();
+    memory_ = std::move(shared);
+    replaced_ = true;
+    return OkStatus();
   }
 
  private:
@@ -107,6 +115,8 @@ class WorkerContextRunner : public ContextRunner {
     while (true) {
       const Result<Message> message = process_->channel().Receive(left());
       if (!message.ok()) return Died(call, message.status());
+      answer_fds_.clear();
+      for (const int descriptor : message->fds) answer_fds_.emplace_back(descriptor);
       Result<ContextEvent> event = ParseContextEvent(message->text);
       if (!event.ok()) return Died(call, event.status());
       if (event->kind == ContextEvent::Kind::kError) return event->status;
@@ -157,6 +167,7 @@ class WorkerContextRunner : public ContextRunner {
   std::function<void(std::string_view, double)> progress_;  // during Open
   std::unique_ptr<Subprocess> process_;
   std::deque<std::string> last_lines_;
+  std::vector<FileDescriptor> answer_fds_;  // that came with the last message
   bool dead_ = false;
 };
 

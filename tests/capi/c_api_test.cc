@@ -167,6 +167,10 @@ TEST_F(CApiTest, OptionsThatAreWrong) {
   wrong("ignore_eos", "yes", "\"on\" or \"off\"");
   wrong("logit_bias", "3", "\"TOKEN=BIAS\"");
   wrong("slc_allocator", "maybe", "slc_allocator");
+  wrong("attention_sink", "4", "SINK,BATCH");
+  wrong("attention_sink", "4,32,1", "SINK,BATCH");
+  wrong("attention_sink", "4,-1", "option attention_sink: is \"4,-1\"");
+  wrong("lookahead", "3,4", "NGRAM,WINDOW,GCAP");
   Set("logit_bias", "3=-inf");
   Set("weight_sharing", "off");
   Set("performance_mode", "burst");
@@ -176,6 +180,25 @@ TEST_F(CApiTest, OptionsThatAreWrong) {
   EXPECT_EQ(spillway_generate(session_, "x", options_, nullptr, nullptr, nullptr, error.out()),
             SPILLWAY_INVALID_ARGUMENT);
   EXPECT_THAT(error.text(), HasSubstr("temperature is -1"));
+}
+
+// An answer longer than the context.
+TEST_F(CApiTest, AnAttentionSinkGoesOn) {
+  Set("attention_sink", "4,16");
+  Message error;
+  spillway_session* session = nullptr;
+  ASSERT_EQ(spillway_open(folder_->File("pkg").c_str(), options_, &session, error.out()),
+            SPILLWAY_OK)
+      << error.text();
+  Set("max_new_tokens", "200");
+  Set("ignore_eos", "on");
+  spillway_answer* answer = nullptr;
+  ASSERT_EQ(spillway_generate(session, "x", options_, nullptr, nullptr, &answer, error.out()),
+            SPILLWAY_OK)
+      << error.text();
+  EXPECT_STREQ(spillway_answer_stop_reason(answer), "max_new_tokens");
+  spillway_answer_free(answer);
+  spillway_close(session);
 }
 
 TEST_F(CApiTest, NullAndWhatIsNotThere) {

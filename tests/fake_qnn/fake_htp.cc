@@ -1,5 +1,7 @@
 // The fake libQnnHtp.so.
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
@@ -461,6 +463,64 @@ abi::Error Retrieve(abi::Handle handle, const char* name, abi::Handle* out) {
   return 6003;
 }
 
+// Memory of the fake libcdsprpc.so, mapped by its descriptor.
+struct Memory {
+  void* map = nullptr;
+  size_t map_bytes = 0;
+  abi::ClientBuffer tensor = {};
+  ~Memory() { munmap(map, map_bytes); }
+};
+
+// The last two digits of a type's number are its bits.
+size_t ElementBytes(abi::DataType type) {
+  switch (static_cast<uint32_t>(type) & 0xff) {
+    case 0x08:
+      return 1;
+    case 0x16:
+      return 2;
+    default:
+      return 4;
+  }
+}
+
+// Only with FAKE_QNN_SHARED_MEMORY, as on a device.
+abi::Error MemRegister(abi::Handle, const abi::MemDescriptor* descriptors, uint32_t count,
+                       abi::Handle* handles) {
+  if (const abi::Error error = Enter("memRegister")) return error;
+  if (EnvNumber("FAKE_QNN_SHARED_MEMORY", 0) == 0) return 1000;
+  for (uint32_t i = 0; i < count; ++i) {
+    const abi::MemDescriptor& descriptor = descriptors[i];
+    if (descriptor.mem_type != 2) return 8005;
+    const auto& htp = *static_cast<const abi::HtpMemory*>(descriptor.custom);
+    size_t bytes = ElementBytes(descriptor.data_type);
+    for (uint32_t d = 0; d < descriptor.shape.rank; ++d) bytes *= descriptor.shape.dims[d];
+    if (htp.type != 1 || htp.shared.offset + bytes > htp.size) return 8000;
+    RecordLine("memory offset " + std::to_string(htp.shared.offset) + " of " +
+               std::to_string(htp.size));
+    auto memory = std::make_unique<Memory>();
+    memory->map_bytes = htp.size;
+    memory->map = mmap(nullptr, htp.size, PROT_READ | PROT_WRITE, MAP_SHARED, htp.shared.fd, 0);
+    if (memory->map == MAP_FAILED) return 8003;
+    memory->tensor.data = static_cast<char*>(memory->map) + htp.shared.offset;
+    memory->tensor.size = static_cast<uint32_t>(bytes);
+    handles[i] = Keep(memory.release());
+  }
+  return 0;
+}
+
+abi::Error MemDeregister(const abi::Handle* handles, uint32_t count) {
+  if (const abi::Error error = Enter("memDeregister")) return error;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (const abi::Error error = Release<Memory>(handles[i], 8001)) return error;
+  }
+  return 0;
+}
+
+abi::ClientBuffer BufferOf(const abi::Tensor& tensor) {
+  return tensor.v1.mem_type == abi::kMemHandle ? static_cast<Memory*>(tensor.v1.mem_handle)->tensor
+                                               : tensor.v1.client;
+}
+
 abi::Error Execute(abi::Handle handle, const abi::Tensor* inputs, uint32_t num_inputs,
                    abi::Tensor* outputs, uint32_t num_outputs, abi::Handle profile_handle,
                    abi::Handle) {
@@ -473,13 +533,13 @@ abi::Error Execute(abi::Handle handle, const abi::Tensor* inputs, uint32_t num_i
     if (inputs[i].v1.id != graph.data.inputs[i].id) return 6004;
   }
   for (uint32_t i = 0; i < num_outputs; ++i) {
-    abi::ClientBuffer& out = outputs[i].v1.client;
+    const abi::ClientBuffer out = BufferOf(outputs[i]);
     if (outputs[i].v1.id != graph.data.outputs[i].id || out.data == nullptr) return 6004;
     std::memset(out.data, 0, out.size);
     const auto* same = std::find_if(inputs, inputs + num_inputs, [&out](const abi::Tensor& input) {
-      return input.v1.client.size == out.size;
+      return BufferOf(input).size == out.size;
     });
-    if (same != inputs + num_inputs) std::memcpy(out.data, same->v1.client.data, out.size);
+    if (same != inputs + num_inputs) std::memcpy(out.data, BufferOf(*same).data, out.size);
   }
   if (profile_handle != nullptr) {
     auto* profile = static_cast<Profile*>(profile_handle);
@@ -581,8 +641,6 @@ void FillUnused(abi::Functions& fn) {
   fn.log_set_level = NotSupported;
   fn.profile_set_config = NotSupported;
   fn.profile_get_extended_event_data = NotSupported;
-  fn.mem_register = NotSupported;
-  fn.mem_deregister = NotSupported;
   fn.device_get_platform_info = NotSupported;
   fn.device_free_platform_info = NotSupported;
   fn.device_set_config = NotSupported;
@@ -610,6 +668,8 @@ void Fill(abi::Functions& fn) {
   fn.graph_finalize = Finalize;
   fn.graph_retrieve = Retrieve;
   fn.graph_execute = Execute;
+  fn.mem_register = MemRegister;
+  fn.mem_deregister = MemDeregister;
   fn.tensor_create_graph_tensor = CreateGraphTensor;
   fn.log_create = LogCreate;
   fn.log_free = LogFree;

@@ -16,6 +16,7 @@
 //                                 one with shared weights is refused, and so is a
 //                                 group of contexts with one spill-fill buffer
 //   FAKE_QNN_REJECT_SLC=1         graphs with the SLC allocator are refused
+//   FAKE_QNN_SHARED_MEMORY=1      memory can be registered, as on a device
 //   FAKE_QNN_INFO_VERSION=n       version of the binary's description (default 3)
 //   FAKE_QNN_CORE=major.minor     core API version (default 2.40); before 2.39 a
 //                                 preparation is printed and not logged

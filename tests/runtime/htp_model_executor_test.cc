@@ -15,6 +15,7 @@
 #include "qnn/htp/options_json.h"
 #include "runtime/generator.h"
 #include "runtime/host_model_executor.h"
+#include "runtime/lookahead.h"
 #include "runtime/sampler.h"
 #include "tests/runtime/test_worker.h"
 #include "tests/runtime/tiny_package.h"
@@ -30,8 +31,8 @@ using ::testing::HasSubstr;
 class HostContexts : public ContextRunner {
  public:
   // `intermediates`: every tensor that an operation makes is an output, as in contexts
-  // compiled for dumps.
-  explicit HostContexts(const Package& package, bool intermediates = false) {
+  // compiled for dumps. `evictor`: the package's is the last context.
+  explicit HostContexts(const Package& package, bool intermediates = false, bool evictor = false) {
     for (uint32_t shard = 0; shard < package.manifest().shards.size(); ++shard) {
       info_.contexts.emplace_back();
       executors_.emplace_back();
@@ -40,6 +41,10 @@ class HostContexts : public ContextRunner {
         if (graph.ok()) AddGraph(intermediates ? WithAllOutputs(**graph) : *graph);
       }
     }
+    if (!evictor) return;
+    info_.contexts.emplace_back();
+    executors_.emplace_back();
+    AddGraph(package.evictor());
   }
 
   RunnerInfo& mutable_info() { return info_; }
@@ -127,8 +132,8 @@ class HtpModelExecutorTest : public ::testing::TestWithParam<uint32_t> {
     options_.open =
         [&](const ContextRunnerOptions& runner_options) -> Result<std::unique_ptr<ContextRunner>> {
       opened_ = runner_options;
-      auto contexts =
-          std::make_unique<HostContexts>(*package_, runner_options.htp.dump_intermediates);
+      auto contexts = std::make_unique<HostContexts>(
+          *package_, runner_options.htp.dump_intermediates, runner_options.evictor);
       if (change) change(contexts->mutable_info());
       contexts_ = contexts.get();
       return std::unique_ptr<ContextRunner>(std::move(contexts));
@@ -169,6 +174,55 @@ TEST_P(HtpModelExecutorTest, GivesTheIntegersOfTheHostExecutor) {
         << "after " << a.n_past();
   }
   EXPECT_THAT((*htp)->Describe(), HasSubstr("context_0.bin"));
+}
+
+TEST_P(HtpModelExecutorTest, TheEvictorIsAContextOfItsOwn) {
+  AddEvictorOptions add;
+  add.package_path = package_->path();
+  add.sink = {3, 10};
+  add.htp_build = HtpBuild::kOff;
+  const Result<EvictorReport> added = AddEvictor(add);
+  ASSERT_TRUE(added.ok()) << added.status().ToString();
+  const PackageManifest before = package_->manifest();
+  package_ = OpenPackage(add.package_path);
+  ASSERT_TRUE(package_);
+  manifest().shards = before.shards;
+  options_.evictor = true;
+  options_.run.profile_level = ProfileLevel::kBasic;
+  ASSERT_TRUE(Open().ok());
+  EXPECT_FALSE(opened_.evictor) << "it has no context";
+
+  manifest().evictor->context_file = "evictor.bin";
+  Result<std::unique_ptr<HtpModelExecutor>> htp = Open();
+  ASSERT_TRUE(htp.ok()) << htp.status().ToString();
+  EXPECT_TRUE(opened_.evictor);
+  ASSERT_EQ(opened_.context_paths.size(), Shards() + 1);
+  EXPECT_EQ(opened_.context_paths.back(), package_->PathOf("evictor.bin"));
+  const auto host = HostModelExecutor::Open(package_, {.threads = 1});
+  ASSERT_TRUE(host.ok()) << host.status().ToString();
+  Generator by_graph(htp->get()), by_code(host->get());
+  for (Generator* generator : {&by_graph, &by_code}) {
+    ASSERT_TRUE(generator->SetAttentionSink({3, 10}, manifest().config.rope).ok());
+  }
+  EXPECT_TRUE(by_graph.evicts_by_executor());
+  EXPECT_FALSE(by_code.evicts_by_executor());
+  std::mt19937 random(3);
+  for (const uint32_t length : {50u, 1u, 20u, 1u, 1u, 40u}) {
+    std::vector<uint32_t> tokens;
+    for (uint32_t i = 0; i < length; ++i) tokens.push_back(random() % 300);
+    ASSERT_TRUE(by_graph.Feed(tokens).ok());
+    ASSERT_TRUE(by_code.Feed(tokens).ok());
+    ASSERT_TRUE(
+        std::equal(by_graph.logits().begin(), by_graph.logits().end(), by_code.logits().begin()))
+        << "after " << by_graph.evictions() << " evictions";
+  }
+  EXPECT_GE(by_graph.evictions(), 4u);
+  const std::vector<GraphProfile> profiles = (*htp)->TakeProfile();
+  EXPECT_EQ(profiles.back().graph, kEvictorGraphName);
+  EXPECT_EQ(profiles.back().calls, by_graph.evictions());
+
+  const auto rename = [](RunnerInfo& info) { info.contexts.back().graphs[0].name = "other"; };
+  EXPECT_THAT(Open(rename).status().message(), HasSubstr("attention_sink_evictor"));
 }
 
 TEST_P(HtpModelExecutorTest, ShardsShareWhatTheyCan) {
@@ -429,6 +483,29 @@ class HtpSimulatorTest : public ::testing::Test {
     }
   }
 
+  // A prompt of three chunks, then steps until two evictions are past. Both sides get the
+  // host's tokens.
+  void ExpectTheHostsTokensPastTheContext(HtpModelExecutor& htp, HostModelExecutor& host) {
+    const AttentionSink sink = {package_->manifest().evictor->sink,
+                                package_->manifest().evictor->batch};
+    Generator a(&htp), b(&host);
+    for (Generator* generator : {&a, &b}) {
+      ASSERT_TRUE(generator->SetAttentionSink(sink, package_->manifest().config.rope).ok());
+      EXPECT_TRUE(generator->evicts_by_executor());
+    }
+    std::vector<uint32_t> tokens;
+    for (uint32_t i = 0; i < 44; ++i) tokens.push_back(3 + (i * 37) % 250);
+    for (int step = 0; b.evictions() < 2 || step % 8 != 0; ++step) {
+      const Status status = a.Feed(tokens);
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      ASSERT_TRUE(b.Feed(tokens).ok());
+      ASSERT_EQ(a.evictions(), b.evictions());
+      EXPECT_EQ(ArgMax(a.logits()), ArgMax(b.logits()))
+          << "after " << b.evictions() << " evictions and " << a.n_past() << " tokens";
+      tokens = {ArgMax(b.logits())};
+    }
+  }
+
   const test::UseTestWorker worker_{test::WorkerKind::kVendor};
   test::TempFolder folder_;
   CompileOptions compile_;
@@ -467,6 +544,77 @@ TEST_F(HtpSimulatorTest, ShardsAgreeWithTheHost) {
   ASSERT_TRUE(htp.ok()) << htp.status().ToString();
   EXPECT_EQ((*htp)->Describe(), "htp (x86 simulator, plain_0.bin, plain_1.bin)");
   ExpectTheHostsTokens(**htp);
+}
+
+// Three chunks of a prompt behind a prefix, two evictions, and steps between and after.
+TEST_F(HtpSimulatorTest, EvictionsAgreeWithTheHost) {
+  compile_.with_simulator = true;
+  compile_.prefix_tokens = "1,5";
+  compile_.attention_sink = AttentionSink{4, 20};
+  Make();
+  ASSERT_TRUE(package_);
+  ASSERT_TRUE(package_->manifest().evictor.has_value());
+  EXPECT_EQ(package_->manifest().evictor->sink, 2u) << "the prefix";
+  EXPECT_EQ(package_->manifest().evictor->context_file, "evictor.bin");
+  for (const bool prepared : {false, true}) {
+    options_.evictor = true;
+    options_.run.online_prepare = prepared;
+    auto htp = HtpModelExecutor::Open(package_, options_);
+    ASSERT_TRUE(htp.ok()) << htp.status().ToString();
+    if (!prepared) {
+      EXPECT_EQ((*htp)->Describe(), "htp (x86 simulator, plain_0.bin, evictor.bin)");
+    }
+    const auto host = HostModelExecutor::Open(package_, {.threads = 1, .evictor = true});
+    ASSERT_TRUE(host.ok()) << host.status().ToString();
+    ExpectTheHostsTokensPastTheContext(**htp, **host);
+  }
+}
+
+// The same with steps of several tokens: guesses that were right enter the cache.
+TEST_F(HtpSimulatorTest, LookaheadAndEvictionsAgreeWithTheHost) {
+  compile_.with_simulator = true;
+  compile_.mode = "lookahead";
+  compile_.context_len = 48;
+  compile_.lookahead = {3, 2, 2};
+  compile_.attention_sink = AttentionSink{2, 16};
+  Make();
+  ASSERT_TRUE(package_);
+  options_.evictor = true;
+  auto htp = HtpModelExecutor::Open(package_, options_);
+  ASSERT_TRUE(htp.ok()) << htp.status().ToString();
+  const auto host = HostModelExecutor::Open(package_, {.threads = 1, .evictor = true});
+  ASSERT_TRUE(host.ok()) << host.status().ToString();
+  std::vector<uint32_t> answers[2];
+  uint32_t steps[2] = {}, evictions[2] = {};
+  for (int side = 0; side < 2; ++side) {
+    ModelExecutor* executor = side == 0 ? static_cast<ModelExecutor*>(htp->get()) : host->get();
+    Generator generator(executor);
+    ASSERT_TRUE(generator.SetAttentionSink({2, 16}, package_->manifest().config.rope).ok());
+    EXPECT_TRUE(generator.evicts_by_executor());
+    auto decoder = LookaheadDecoder::Create(&generator, {3, 2, 2});
+    ASSERT_TRUE(decoder.ok()) << decoder.status().ToString();
+    std::vector<uint32_t> prompt;
+    for (uint32_t i = 0; i < 20; ++i) prompt.push_back(3 + (i * 37) % 5);
+    ASSERT_TRUE(generator.Feed(prompt).ok());
+    decoder->StartAnswer(prompt);
+    const LookaheadDecoder::Pick pick =
+        [&](std::span<const float> logits) -> std::optional<uint32_t> {
+      answers[side].push_back(ArgMax(logits));
+      return answers[side].size() < 48 ? std::optional<uint32_t>(ArgMax(logits)) : std::nullopt;
+    };
+    std::optional<uint32_t> token = pick(generator.logits());
+    while (token.has_value()) {
+      auto next = decoder->Step(*token, pick);
+      ASSERT_TRUE(next.ok()) << next.status().ToString();
+      token = *next;
+      ++steps[side];
+    }
+    evictions[side] = generator.evictions();
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+  EXPECT_EQ(steps[0], steps[1]);
+  EXPECT_LT(steps[1], 47u) << "no guess was right";
+  EXPECT_GE(evictions[1], 2u);
 }
 
 TEST_F(HtpSimulatorTest, APackageForADeviceOnlyRunsWhenItIsPreparedHere) {

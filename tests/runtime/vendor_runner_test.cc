@@ -13,6 +13,7 @@
 #include "runtime/generator.h"
 #include "runtime/htp_model_executor.h"
 #include "tests/fake_qnn/fake_qnn.h"
+#include "tests/runtime/test_worker.h"
 #include "tests/runtime/tiny_package.h"
 #include "tests/support/paths.h"
 
@@ -179,6 +180,102 @@ TEST_F(VendorRunnerTest, AFailureAtAnyPlaceFreesAllBefore) {
     EXPECT_EQ(fake_.LiveHandles(), 0) << fail;
     EXPECT_EQ(qnn::CountHandles().ToString(), "none") << fail;
   }
+}
+
+// The fake libcdsprpc.so.
+class VendorMemoryTest : public VendorRunnerTest {
+ protected:
+  static std::string RpcLibrary() { return test::FakeQnnDir() + "/libcdsprpc.so"; }
+  // Blocks of it that this process has.
+  static int LiveBlocks() {
+    void* library = dlopen(RpcLibrary().c_str(), RTLD_NOW | RTLD_LOCAL);
+    return reinterpret_cast<int (*)()>(dlsym(library, "FakeRpcLiveBlocks"))();
+  }
+  // Logits after a few calls.
+  static std::vector<float> Run(HtpModelExecutor& executor) {
+    Generator generator(&executor);
+    std::vector<uint32_t> tokens(20, 7);
+    for (uint32_t i = 0; i < 4; ++i) {
+      tokens[0] = 3 + i;
+      const Status status = generator.Feed(tokens);
+      EXPECT_TRUE(status.ok()) << status.ToString();
+      tokens.resize(1);
+    }
+    return {generator.logits().begin(), generator.logits().end()};
+  }
+};
+
+TEST_F(VendorMemoryTest, WhatTheDspSeesIsRegisteredOnce) {
+  Make("hybrid", 2);
+  const auto plain = Open();
+  ASSERT_TRUE(plain.ok()) << plain.status().ToString();
+  const std::vector<float> expected = Run(**plain);
+  EXPECT_THAT(Recorded("call memRegister"), IsEmpty());
+
+  const ScopedEnv library("SPILLWAY_CDSPRPC_LIB", RpcLibrary());
+  const ScopedEnv device("FAKE_QNN_SHARED_MEMORY", "1");
+  fake_.Reset();
+  {
+    const auto executor = Open();
+    ASSERT_TRUE(executor.ok()) << executor.status().ToString();
+    const std::vector<std::string> places = Recorded("memory offset ");
+    EXPECT_GT(places.size(), 20u);
+    EXPECT_EQ(LiveBlocks(), 1) << "one block for all tensors of all contexts";
+    EXPECT_EQ(Run(**executor), expected);
+    EXPECT_EQ(Recorded("memory offset "), places) << "nothing is registered at a call";
+  }
+  EXPECT_EQ(Recorded("call memDeregister").size(), Recorded("call memRegister").size());
+  EXPECT_EQ(LiveBlocks(), 0);
+}
+
+TEST_F(VendorMemoryTest, APlatformThatRefusesGetsOrdinaryBuffers) {
+  Make("hybrid", 1);
+  const auto plain = Open();
+  ASSERT_TRUE(plain.ok()) << plain.status().ToString();
+  const std::vector<float> expected = Run(**plain);
+  struct Refusal {
+    const char* variable;
+    std::string value;
+  };
+  for (const Refusal& refusal :
+       {Refusal{"SPILLWAY_CDSPRPC_LIB", "off"}, Refusal{"SPILLWAY_CDSPRPC_LIB", "/nowhere.so"},
+        Refusal{"SPILLWAY_CDSPRPC_LIB", test::FakeQnnDir() + "/libQnnSystem.so"},
+        Refusal{"FAKE_RPC_FAIL", "alloc"}, Refusal{"FAKE_RPC_FAIL", "fd"},
+        Refusal{"FAKE_QNN_SHARED_MEMORY", "0"}, Refusal{"FAKE_QNN_FAIL", "memRegister:8003:9"}}) {
+    SCOPED_TRACE(std::string(refusal.variable) + "=" + refusal.value);
+    const ScopedEnv library("SPILLWAY_CDSPRPC_LIB", RpcLibrary());
+    const ScopedEnv device("FAKE_QNN_SHARED_MEMORY", "1");
+    const ScopedEnv refuse(refusal.variable, refusal.value);
+    LogLines log;
+    const int before = fake_.LiveHandles();
+    {
+      const auto executor = Open();
+      ASSERT_TRUE(executor.ok()) << executor.status().ToString();
+      EXPECT_EQ(Run(**executor), expected);
+      EXPECT_EQ(LiveBlocks(), 0);
+    }
+    EXPECT_THAT(log.warnings, IsEmpty());
+    EXPECT_EQ(fake_.LiveHandles(), before);
+  }
+}
+
+TEST_F(VendorMemoryTest, AWorkersMemoryIsThisProcesssToo) {
+  Make("hybrid", 1);
+  const auto plain = Open();
+  ASSERT_TRUE(plain.ok()) << plain.status().ToString();
+  const std::vector<float> expected = Run(**plain);
+  const test::UseTestWorker worker(test::WorkerKind::kVendor);
+  const ScopedEnv library("SPILLWAY_CDSPRPC_LIB", RpcLibrary());
+  const ScopedEnv device("FAKE_QNN_SHARED_MEMORY", "1");
+  const std::string record = folder_.File("record");
+  const ScopedEnv recorded("FAKE_QNN_RECORD", record);
+  options_.in_process = false;
+  const auto executor = Open();
+  ASSERT_TRUE(executor.ok()) << executor.status().ToString();
+  EXPECT_EQ(Run(**executor), expected);
+  const Result<std::string> text = ReadFile(record);
+  ASSERT_TRUE(text.ok());
+  EXPECT_THAT(*text, HasSubstr("memory offset "));
 }
 
 TEST_F(VendorRunnerTest, PowerIsVotedForAndWithdrawn) {

@@ -118,6 +118,29 @@ Context::~Context() {
   }
 }
 
+Result<abi::Handle> Context::RegisterMemory(const abi::MemDescriptor& descriptor) {
+  VendorLog& log = *backend_->log();
+  const uint64_t mark = log.Mark();
+  abi::Handle handle = nullptr;
+  const abi::Error error = fn().mem_register(handle_, &descriptor, 1, &handle);
+  if (error != 0) {
+    return VendorFailure("registering shared memory", error, log.ProblemsSince(mark));
+  }
+  CountCreated(HandleKind::kMemory);
+  return handle;
+}
+
+void Context::DeregisterMemory(std::span<const abi::Handle> handles) {
+  for (const abi::Handle handle : handles) {
+    const abi::Error error = fn().mem_deregister(&handle, 1);
+    if (error == 0) {
+      CountFreed(HandleKind::kMemory);
+    } else {
+      Log(LogLevel::kWarning, "deregistering shared memory: {}", DescribeError(error));
+    }
+  }
+}
+
 Result<Graph*> Context::CreateGraph(const std::string& name, GraphConfigs configs) {
   if (loaded_) {
     return FailedPreconditionError(

@@ -46,6 +46,7 @@ Status FillSide(const std::string& graph, const char* side, const std::vector<Te
                       infos[i].name, buffers[i].size(), infos[i].byte_size(),
                       DescribeTensor(infos[i].dtype, infos[i].dims)));
     }
+    if ((*tensors)[i].v1.mem_type == abi::kMemHandle) continue;
     abi::ClientBuffer& client = (*tensors)[i].v1.client;
     client.data = const_cast<std::byte*>(static_cast<const std::byte*>(buffers[i].data()));
     client.size = static_cast<uint32_t>(buffers[i].size());
@@ -197,6 +198,26 @@ Status Graph::FillBuffers(std::span<const std::span<const std::byte>> inputs,
   }
   SPILLWAY_RETURN_IF_ERROR(FillSide(name_, "input", inputs_, inputs, &execute_inputs_));
   return FillSide(name_, "output", outputs_, outputs, &execute_outputs_);
+}
+
+void Graph::UseMemory(std::span<const abi::Handle> inputs, std::span<const abi::Handle> outputs) {
+  const auto set = [](std::span<const abi::Handle> handles, std::vector<abi::Tensor>& tensors) {
+    for (size_t i = 0; i < tensors.size() && i < handles.size(); ++i) {
+      tensors[i].v1.mem_type = abi::kMemHandle;
+      tensors[i].v1.mem_handle = handles[i];
+    }
+  };
+  set(inputs, execute_inputs_);
+  set(outputs, execute_outputs_);
+}
+
+void Graph::UseBuffers() {
+  for (auto* tensors : {&execute_inputs_, &execute_outputs_}) {
+    for (abi::Tensor& tensor : *tensors) {
+      tensor.v1.mem_type = abi::kMemRaw;
+      tensor.v1.client = {};
+    }
+  }
 }
 
 Status Graph::Execute(std::span<const std::span<const std::byte>> inputs,

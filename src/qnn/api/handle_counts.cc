@@ -25,6 +25,8 @@ const char* HandleKindName(HandleKind kind) {
       return "system context";
     case HandleKind::kPowerConfig:
       return "power config";
+    case HandleKind::kMemory:
+      return "memory";
   }
   return "unknown";
 }

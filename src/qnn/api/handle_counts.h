@@ -20,8 +20,9 @@ enum class HandleKind {
   kProfile,
   kSystemContext,
   kPowerConfig,
+  kMemory,
 };
-inline constexpr int kHandleKinds = 7;
+inline constexpr int kHandleKinds = 8;
 
 // "log", "backend", ...
 const char* HandleKindName(HandleKind kind);

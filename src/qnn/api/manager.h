@@ -159,6 +159,10 @@ class Graph {
   Status ExecuteProfiled(std::span<const std::span<const std::byte>> inputs,
                          std::span<const std::span<std::byte>> outputs, uint32_t profile_level,
                          std::vector<ProfileEvent>* events);
+  // From now on Execute reads and writes memory that is registered with the context, one handle
+  // a tensor, and its buffers only say sizes; until UseBuffers().
+  void UseMemory(std::span<const abi::Handle> inputs, std::span<const abi::Handle> outputs);
+  void UseBuffers();
 
  private:
   friend class Context;
@@ -218,6 +222,11 @@ class Context {
   // how many bytes it has.
   Result<uint64_t> GetBinary(std::span<std::byte> buffer);
   Result<std::vector<std::byte>> GetBinary();
+
+  // For tensors of its graphs, and only while the context lives. kVendor when the platform has
+  // no such memory.
+  Result<abi::Handle> RegisterMemory(const abi::MemDescriptor& descriptor);
+  void DeregisterMemory(std::span<const abi::Handle> handles);
 
   abi::Handle handle() const { return handle_; }
   const std::shared_ptr<Backend>& backend() const { return backend_; }
