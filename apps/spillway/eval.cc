@@ -15,12 +15,14 @@
 #include "command.h"
 #include "eval/float_executor.h"
 #include "eval/perplexity.h"
+#include "eval/stream_perplexity.h"
 #include "json_text.h"
 #include "model/chat_template.h"
 #include "model/tokenizer.h"
 #include "package/package.h"
 #include "runtime/host_model_executor.h"
 #include "runtime/htp_model_executor.h"
+#include "sink_flag.h"
 #include "text.h"
 
 namespace spillway::cli {
@@ -35,15 +37,20 @@ constexpr char kExamples[] =
     "With --float the logits of all models are compared with the float model's, position by\n"
     "position: signal to noise of the raw logits, KL divergence (nats), share of positions with\n"
     "the same best token. A package with a prefix is compared with the float model after the\n"
-    "same prefix (a line of its own); the ratio of perplexities is to the first line always.\n\n"
+    "same prefix (a line of its own); the ratio of perplexities is to the first line always.\n"
+    "With --attention-sink the text is fed once, from its start to its end, however long: models\n"
+    "of the context's length go on as 'run --attention-sink' does, and the perplexity before and\n"
+    "after the first eviction is shown, also of each model without a sink (0,BATCH).\n\n"
     "Examples:\n"
     "  spillway eval model.gguf --text test.txt --context 512 --windows 20\n"
     "  spillway eval pkg_a/ pkg_b/ --float model.gguf --text test.txt --context 128 --greedy 32\n"
     "  spillway eval pkg/ --executor host,htp --text test.txt --windows 1 --stride 64\n"
+    "  spillway eval pkg/ --float model.gguf --text test.txt --attention-sink 4,32 --tokens 2000\n"
     "Every command also takes --verbose, --log-level, --quiet and --json.\n";
 
 constexpr uint32_t kDefaultContext = 128;
 constexpr uint32_t kFloatChunk = 128;  // tokens a call of the float graph
+constexpr uint32_t kStreamChunk = 32;  // with an attention sink
 constexpr char kPrompt[] =
     "I would like to learn python, could you teach me with a simple example?";
 
@@ -55,6 +62,8 @@ struct Entry {
   std::shared_ptr<const Model> model;      // null for a package
   std::unique_ptr<ModelExecutor> runner;
   PerplexityResult result;
+  StreamPerplexity stream;  // with --attention-sink
+  bool sinkless = false;    // without a sink, to compare
   std::vector<uint32_t> greedy;
   std::vector<uint32_t> prefix;  // of a float model that stands for packages with it
   int reference = -1;            // the entry that its logits are compared with
@@ -78,6 +87,11 @@ class EvalCommand : public Command {
   bool compared() const { return !float_path_.empty(); }
   std::optional<double> RatioOf(const Entry& entry) const;
   std::string ProtocolText() const;
+  void AddSinkless();
+  Status MeasureStream(std::vector<uint32_t> tokens, Progress* progress);
+  std::optional<double> StreamRatioOf(const Entry& entry) const;
+  Json StreamJson() const;
+  std::string StreamText() const;
   Json ToJson() const;
   std::string ToText() const;
 
@@ -85,6 +99,8 @@ class EvalCommand : public Command {
   std::string text_path_, float_path_, prompt_ = kPrompt;
   bool raw_ = false;
   uint32_t context_ = 0, stride_ = 0, windows_ = 0, threads_ = 0, greedy_ = 0;
+  std::optional<AttentionSink> sink_;
+  uint32_t tokens_ = 0;
   HtpModelOptions htp_;
   // What is measured; the float model of --float comes first.
   std::vector<Entry> entries_;
@@ -107,6 +123,15 @@ EvalCommand::EvalCommand(CLI::App& program) {
   app.add_option("--stride", stride_, "Sliding protocol: tokens between the starts of windows")
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--windows", windows_, "At most so many windows; 0: all")->capture_default_str();
+  CLI::Option* sink =
+      AddSinkFlag(app, sink_,
+                  "Feed the text once, and forget BATCH tokens after the first SINK (after a\n"
+                  "package's prefix) when the context is full")
+          ->excludes("--stride")
+          ->excludes("--windows");
+  app.add_option("--tokens", tokens_, "At most so many tokens of the text; 0: all")
+      ->needs(sink)
+      ->capture_default_str();
   app.add_option("--executor", executors_, "Where packages run: host, htp, or host,htp for both")
       ->delimiter(',')
       ->check(CLI::IsMember({"host", "htp"}))
@@ -139,6 +164,9 @@ Status EvalCommand::CheckArguments() const {
   if (compared() && IsDirectory(float_path_)) {
     return InvalidArgumentError("--float " + float_path_ +
                                 " is a folder; expected the GGUF file that the packages are of");
+  }
+  if (sink_.has_value() && sink_->batch == 0) {
+    return InvalidArgumentError("--attention-sink: a batch of 0 tokens frees nothing");
   }
   const bool htp = std::find(executors_.begin(), executors_.end(), "htp") != executors_.end();
   return htp ? CheckVendorLibrary(htp_.qnn_lib_dir) : OkStatus();
@@ -208,6 +236,26 @@ void EvalCommand::AddReferences() {
   entries_ = std::move(all);
 }
 
+// A model without a prefix can do without a sink: the first tokens go like others.
+void EvalCommand::AddSinkless() {
+  const size_t count = entries_.size();
+  for (size_t i = 0; i < count; ++i) {
+    const Entry& entry = entries_[i];
+    const bool prefix = !entry.prefix.empty() || (entry.package != nullptr &&
+                                                  !entry.package->manifest().prefix_tokens.empty());
+    if (prefix || entry.executor == "htp" || sink_->sink == 0) continue;
+    Entry added;
+    added.path = entry.path;
+    added.what = entry.what + ", no sink";
+    added.executor = entry.executor;
+    added.package = entry.package;
+    added.model = entry.model;
+    added.reference = entry.reference;
+    added.sinkless = true;
+    entries_.push_back(std::move(added));
+  }
+}
+
 Status EvalCommand::ChooseContext() {
   const bool given = context_ != 0;
   if (!given) context_ = kDefaultContext;
@@ -215,7 +263,9 @@ Status EvalCommand::ChooseContext() {
     if (entry.package == nullptr) continue;
     const uint32_t most = entry.package->manifest().context_len;
     if (!given) context_ = std::min(context_, most);
-    if (context_ <= most) continue;
+    // The sink's context is the package's.
+    if (sink_.has_value() && !given) context_ = most;
+    if (context_ == most || (context_ < most && !sink_.has_value())) continue;
     return InvalidArgumentError(
         fmt::format("--context {}: the package {} was compiled for {} tokens; choose at most that, "
                     "or compile with --context-len {}",
@@ -233,17 +283,22 @@ Status EvalCommand::OpenRunners(Progress* progress) {
       const uint32_t longest =
           std::max(context_, static_cast<uint32_t>(greedy_prompt_.size()) + greedy_);
       options.prefill_ar = std::min(kFloatChunk, longest);
+      if (sink_.has_value()) options.prefill_ar = std::min(kStreamChunk, context_ - 1);
       options.prefix_tokens = entry.prefix;
       // Whole calls, so that a window's end needs no calls of one token.
       const uint32_t total = longest + static_cast<uint32_t>(entry.prefix.size());
       options.context_len =
           (total + options.prefill_ar - 1) / options.prefill_ar * options.prefill_ar;
+      if (sink_.has_value()) options.context_len = context_;
       SPILLWAY_ASSIGN_OR_RETURN(entry.runner, FloatExecutor::Create(entry.model, options, pool));
     } else if (entry.executor == "htp") {
-      SPILLWAY_ASSIGN_OR_RETURN(entry.runner, HtpModelExecutor::Open(entry.package, htp_));
+      HtpModelOptions options = htp_;
+      options.evictor = sink_.has_value();
+      SPILLWAY_ASSIGN_OR_RETURN(entry.runner, HtpModelExecutor::Open(entry.package, options));
     } else {
       HostModelOptions options;
       options.threads = threads_;
+      options.evictor = sink_.has_value();
       SPILLWAY_ASSIGN_OR_RETURN(entry.runner, HostModelExecutor::Open(entry.package, options));
     }
   }
@@ -269,7 +324,8 @@ Status EvalCommand::Measure(Progress* progress) {
   SPILLWAY_ASSIGN_OR_RETURN(const std::string text, ReadFile(text_path_));
   SPILLWAY_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Create(tokenizer_data_));
   ReportProgress(progress, "tokenise " + text_path_, -1);
-  const std::vector<uint32_t> tokens = tokenizer->Encode(text, /*parse_special=*/false);
+  std::vector<uint32_t> tokens = tokenizer->Encode(text, /*parse_special=*/false);
+  if (sink_.has_value()) return MeasureStream(std::move(tokens), progress);
   const PerplexityOptions options = {context_, stride_, windows_};
   SPILLWAY_RETURN_IF_ERROR(PlanWindows(tokens.size(), options).status().WithContext(text_path_));
   if (greedy_ > 0) {
@@ -284,6 +340,87 @@ Status EvalCommand::Measure(Progress* progress) {
     }
   }
   return Compare(tokens, options, progress);
+}
+
+Status EvalCommand::MeasureStream(std::vector<uint32_t> tokens, Progress* progress) {
+  if (greedy_ > 0) return InvalidArgumentError("--greedy does not go with --attention-sink");
+  if (tokens_ > 0 && tokens.size() > tokens_) tokens.resize(tokens_);
+  if (tokens.size() <= context_) {
+    return InvalidArgumentError(
+        fmt::format("{} has {} tokens, no more than the context of {}: the sink would do nothing",
+                    text_path_, tokens.size(), context_));
+  }
+  AddSinkless();
+  SPILLWAY_RETURN_IF_ERROR(OpenRunners(progress));
+  for (Entry& entry : entries_) {
+    const ModelConfig& config =
+        entry.model != nullptr ? entry.model->config() : entry.package->manifest().config;
+    auto result =
+        MeasureStreamPerplexity(*entry.runner, config.rope, tokens,
+                                {entry.sinkless ? 0 : sink_->sink, sink_->batch}, progress);
+    if (!result.ok()) return result.status().WithContext(entry.path);
+    entry.stream = std::move(result).value();
+    entry.runner.reset();
+  }
+  return OkStatus();
+}
+
+// To the float model with the same prefix and sink.
+std::optional<double> EvalCommand::StreamRatioOf(const Entry& entry) const {
+  if (!compared() || entry.sinkless || entry.reference < 0) return std::nullopt;
+  return entry.stream.perplexity / entries_[static_cast<size_t>(entry.reference)].stream.perplexity;
+}
+
+Json EvalCommand::StreamJson() const {
+  Json json = {
+      {"kind", "eval"}, {"protocol", "stream"}, {"context", context_}, {"results", Json::array()}};
+  for (const Entry& entry : entries_) {
+    const StreamPerplexity& stream = entry.stream;
+    Json line = {{"path", entry.path},
+                 {"what", entry.what},
+                 {"executor", entry.executor},
+                 {"sink", stream.sink.sink},
+                 {"batch", stream.sink.batch},
+                 {"evictions", stream.evictions},
+                 {"by_evictor", stream.by_evictor},
+                 {"scored_tokens", stream.scored_tokens},
+                 {"perplexity", stream.perplexity},
+                 {"before_tokens", stream.before_tokens},
+                 {"perplexity_before", stream.before},
+                 {"perplexity_after", stream.after},
+                 {"running_step", stream.running_step},
+                 {"running", stream.running},
+                 {"seconds", stream.seconds}};
+    if (const auto ratio = StreamRatioOf(entry)) line["ratio"] = *ratio;
+    json["results"].push_back(std::move(line));
+  }
+  return json;
+}
+
+std::string EvalCommand::StreamText() const {
+  TextTable table({"", "executor", "sink", "perplexity", "ratio", "before", "after", "at 1/4",
+                   "1/2", "3/4", "evictions", "seconds", ""});
+  for (const Entry& entry : entries_) {
+    const StreamPerplexity& stream = entry.stream;
+    const auto ratio = StreamRatioOf(entry);
+    const auto running = [&](size_t quarter) {
+      const size_t points = stream.running.size();
+      return fmt::format("{:.2f}", stream.running[std::max<size_t>(points * quarter / 4, 1) - 1]);
+    };
+    table.AddRow({entry.what, entry.executor,
+                  fmt::format("{},{}", stream.sink.sink, stream.sink.batch),
+                  fmt::format("{:.4f}", stream.perplexity),
+                  ratio.has_value() ? fmt::format("{:.4f}", *ratio) : "",
+                  fmt::format("{:.2f}", stream.before), fmt::format("{:.2f}", stream.after),
+                  running(1), running(2), running(3), std::to_string(stream.evictions),
+                  fmt::format("{:.1f}", stream.seconds), entry.path});
+  }
+  const StreamPerplexity& first = entries_[0].stream;
+  return fmt::format(
+             "one stream of {} tokens through a context of {}; before, after: of the first "
+             "eviction; at 1/4, 1/2, 3/4: of the tokens until there\n",
+             first.scored_tokens + 1, context_) +
+         table.ToString();
 }
 
 Status EvalCommand::Compare(const std::vector<uint32_t>& tokens, const PerplexityOptions& options,
@@ -390,6 +527,9 @@ Status EvalCommand::Run(Console& console) {
   SPILLWAY_RETURN_IF_ERROR(CheckArguments());
   SPILLWAY_RETURN_IF_ERROR(Measure(progress.get()));
   progress.reset();
+  if (sink_.has_value()) {
+    return console.Print(console.json ? JsonText(StreamJson()) : StreamText());
+  }
   return console.Print(console.json ? JsonText(ToJson()) : ToText());
 }
 

@@ -281,6 +281,70 @@ TEST_F(TinyModelProgram, EvalComparesWithFloat) {
   EXPECT_THAT(long_window.err, HasSubstr("64"));
 }
 
+TEST_F(TinyModelProgram, EvalFollowsATextPastTheContext) {
+  const std::string text = folder_->File("long.txt");
+  std::string words;
+  for (int i = 0; i < 60; ++i) words += "The lock keeper opens sluice " + std::to_string(i) + ". ";
+  std::ofstream(text) << words;
+  const ProgramResult result =
+      RunProgram({"eval", Package(), "--float", Model(), "--text", text, "--attention-sink", "4,16",
+                  "--tokens", "300", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto json = ParseJson(result.out);
+  EXPECT_EQ(json["protocol"], "stream");
+  EXPECT_EQ(json["context"], 64);
+  ASSERT_EQ(json["results"].size(), 4u) << result.out;
+  for (const auto& line : json["results"]) {
+    const bool sinkless = line["what"].get<std::string>().ends_with(", no sink");
+    EXPECT_EQ(line["sink"], sinkless ? 0 : 4) << line;
+    EXPECT_EQ(line["scored_tokens"], 299);
+    EXPECT_EQ(line["before_tokens"], 64) << line;
+    EXPECT_EQ(line["evictions"], 15) << line;
+    EXPECT_EQ(line["running"].back(), line["perplexity"]);
+  }
+  EXPECT_NEAR(json["results"][1]["ratio"].get<double>(), 1.0, 0.1);
+  const ProgramResult table = RunProgram(
+      {"eval", Package(), "--text", text, "--attention-sink", "4,16", "--tokens", "200"});
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("one stream of 200 tokens through a context of 64"));
+  const ProgramResult small =
+      RunProgram({"eval", Package(), "--text", text, "--attention-sink", "4,16", "--tokens", "60"});
+  EXPECT_EQ(small.exit_code, 2);
+  EXPECT_THAT(small.err, HasSubstr("60 tokens, no more than the context of 64"));
+}
+
+// compile --attention-sink, or add-evictor later: answers go on; inspect tells.
+TEST_F(TinyModelProgram, AddEvictorMakesAnswersGoOn) {
+  const std::string package = folder_->File("with_evictor");
+  const ProgramResult compiled =
+      RunProgram({"compile", Model(), "-o", package, "--context-len", "64", "--prefill-ar-len",
+                  "16", "--calib-tokens", "64", "--htp", "off", "--attention-sink", "4,16"});
+  ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
+  EXPECT_THAT(compiled.out, HasSubstr("evictor for attention sink 4,16"));
+  const ProgramResult added =
+      RunProgram({"add-evictor", package, "--attention-sink", "2,20", "--htp", "off", "--json"});
+  ASSERT_EQ(added.exit_code, 0) << added.err;
+  EXPECT_EQ(ParseJson(added.out)["batch"], 20);
+  const ProgramResult inspected = RunProgram({"inspect", package, "--graphs"});
+  EXPECT_THAT(inspected.out, HasSubstr("attention sink 2,20"));
+  EXPECT_THAT(inspected.out, HasSubstr("attention_sink_evictor"));
+  EXPECT_THAT(inspected.out, HasSubstr("k_kept_1"));
+  const std::vector<std::string> run = {"run",   package,        "--raw", "--prompt",
+                                        "Hello", "--ignore-eos", "-n",    "150"};
+  const auto with = [&](std::vector<std::string> more) {
+    std::vector<std::string> all = run;
+    all.insert(all.end(), more.begin(), more.end());
+    const ProgramResult result = RunProgram(all);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return ParseJson(result.out);
+  };
+  EXPECT_GT(with({"--json"})["stats"]["evictions"].get<int>(), 3);
+  EXPECT_EQ(with({"--json", "--attention-sink", "0,0"})["stop_reason"], "context_full");
+  EXPECT_EQ(
+      RunProgram({"add-evictor", package, "--attention-sink", "2,62", "--htp", "off"}).exit_code,
+      2);
+}
+
 TEST_F(TinyModelProgram, AnalyzeShowsWhereQualityGoes) {
   const ProgramResult text = RunProgram({"analyze", Package(), "--float", Model(), "--top", "3"});
   ASSERT_EQ(text.exit_code, 0) << text.err;

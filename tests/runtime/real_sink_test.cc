@@ -4,14 +4,17 @@
 
 #include <cmath>
 #include <fstream>
+#include <set>
 
 #include "decoder/decoder.h"
 #include "model/model.h"
 #include "model/tokenizer.h"
+#include "model/utf8.h"
 #include "package/package.h"
 #include "quantize/prefix.h"
 #include "runtime/generator.h"
 #include "runtime/host_model_executor.h"
+#include "runtime/sampler.h"
 #include "spillway/compile.h"
 #include "tests/support/paths.h"
 
@@ -21,6 +24,7 @@ namespace {
 constexpr uint32_t kContext = 128;
 constexpr uint32_t kPrefillAr = 32;
 constexpr size_t kTokens = 400;
+constexpr size_t kGenerated = 600;
 
 struct Perplexity {
   double before = 0, after = 0;  // the first eviction
@@ -44,6 +48,36 @@ Perplexity Measure(ModelExecutor& executor, const AttentionSink& sink, const Rop
   EXPECT_TRUE(fed.ok()) << fed.ToString();
   EXPECT_GT(generator.evictions(), 5u);
   return {std::exp(nll[0] / count[0]), std::exp(nll[1] / count[1])};
+}
+
+// 600 tokens that the model draws itself, far past its context.
+std::vector<uint32_t> Generate(ModelExecutor& executor, const AttentionSink& sink,
+                               const RopeConfig& rope, std::span<const uint32_t> prompt) {
+  Generator generator(&executor);
+  const Status set = generator.SetAttentionSink(sink, rope);
+  EXPECT_TRUE(set.ok()) << set.ToString();
+  Result<Sampler> sampler = Sampler::Create({.temperature = 0.7}, generator.token_count());
+  EXPECT_TRUE(sampler.ok());
+  std::vector<uint32_t> tokens(prompt.begin(), prompt.end());
+  Status fed = generator.Feed(prompt);
+  while (fed.ok() && tokens.size() < prompt.size() + kGenerated) {
+    tokens.push_back(sampler->Sample(generator.logits()));
+    fed = generator.Feed({&tokens.back(), 1});
+  }
+  EXPECT_TRUE(fed.ok()) << fed.ToString();
+  EXPECT_GT(generator.evictions(), 10u);
+  return tokens;
+}
+
+// The share of the n-grams of tokens that are different ones: near 0 for a text that repeats
+// itself, and for noise 1.
+double DistinctShare(std::span<const uint32_t> tokens, size_t n) {
+  std::set<std::vector<uint32_t>> seen;
+  for (size_t i = 0; i + n <= tokens.size(); ++i) {
+    seen.insert({tokens.begin() + static_cast<std::ptrdiff_t>(i),
+                 tokens.begin() + static_cast<std::ptrdiff_t>(i + n)});
+  }
+  return static_cast<double>(seen.size()) / static_cast<double>(tokens.size() + 1 - n);
 }
 
 class FloatModel {
@@ -124,6 +158,24 @@ TEST(RealSinkTest, PerplexityStaysThatOfTheFloatModelAndExplodesWithoutASink) {
   EXPECT_LT(found.before, 1.03 * expected.before);
   // 1 to 2% over 1,000 tokens; a text as short as this has more chance in it.
   EXPECT_LT(found.after, 1.05 * expected.after);
+  // What it writes itself stays text: whole characters, no loops, and no noise, which the float
+  // model would find improbable.
+  const std::vector<uint32_t> written =
+      Generate(**integers, sink, rope, std::span(tokens).first(60));
+  std::string bytes;
+  for (const uint32_t token : std::span(written).subspan(60)) {
+    bytes += (*tokenizer)->TokenBytes(token);
+  }
+  // The last character may be cut.
+  while (!bytes.empty() && (static_cast<uint8_t>(bytes.back()) & 0x80) != 0) bytes.pop_back();
+  EXPECT_TRUE(IsValidUtf8(bytes)) << bytes;
+  const double distinct = DistinctShare(std::span(written).subspan(60), 4);
+  EXPECT_GT(distinct, 0.5) << bytes;
+  const Perplexity of_written = Measure(same.executor(), sink, rope, written);
+  EXPECT_LT(of_written.after, 30) << bytes;
+  RecordProperty("generated", std::to_string(distinct) +
+                                  " of the 4-grams are different; perplexity " +
+                                  std::to_string(of_written.after));
   // No first tokens that stay: what attention relied on is gone.
   FloatModel plain(*model, {});
   const Perplexity without = Measure(plain.executor(), {0, 32}, rope, tokens);
