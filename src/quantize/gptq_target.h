@@ -15,7 +15,7 @@
 
 namespace spillway {
 
-// Tried on text that was not calibrated with (bench/README.md).
+// The only values tried (bench/README.md).
 inline constexpr float kTargetStrength = 1.0f;
 inline constexpr float kTargetRidge = 0.1f;
 
