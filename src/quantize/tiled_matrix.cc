@@ -116,4 +116,35 @@ bool Cholesky(TiledMatrix& a, ThreadPool* pool) {
   return true;
 }
 
+SymmetricSolver::SymmetricSolver(TiledMatrix a)
+    : factor_(std::move(a)),
+      inverses_(factor_.tiles() * kTile * kTile),
+      inverses_t_(inverses_.size()) {
+  for (size_t k = 0; k < factor_.tiles(); ++k) {
+    float* inverse = inverses_.data() + k * kTile * kTile;
+    InvertTile(factor_.Tile(k, k), inverse);
+    TransposeTile(inverse, kTile, kTile, inverses_t_.data() + k * kTile * kTile, kTile);
+    for (size_t i = k + 1; i < factor_.tiles(); ++i) {
+      TransposeTile(factor_.Tile(i, k), kTile, kTile, factor_.Tile(k, i), kTile);
+    }
+  }
+}
+
+void SymmetricSolver::Solve(float* values) const {
+  const size_t tiles = factor_.tiles();
+  alignas(64) float solved[kTile * kTile];
+  const auto divide = [&](const std::vector<float>& inverses, size_t k) {
+    MultiplyTile(inverses.data() + k * kTile * kTile, values + k * kTile * kTile, solved);
+    std::memcpy(values + k * kTile * kTile, solved, sizeof(solved));
+  };
+  for (size_t k = 0; k < tiles; ++k) {
+    divide(inverses_, k);
+    AddTileColumn(factor_, k, k + 1, tiles, solved, -1.0f, values);
+  }
+  for (size_t k = tiles; k-- > 0;) {
+    divide(inverses_t_, k);
+    AddTileColumn(factor_, k, 0, k, solved, -1.0f, values);
+  }
+}
+
 }  // namespace spillway

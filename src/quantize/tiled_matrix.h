@@ -54,6 +54,22 @@ void AddTileColumn(const TiledMatrix& matrix, size_t col, size_t first, size_t l
 // definite. The result does not depend on the number of threads.
 bool Cholesky(TiledMatrix& a, ThreadPool* pool);
 
+// Solves a x = b for 64 vectors at once.
+class SymmetricSolver {
+ public:
+  // `a`: its lower tiles are the Cholesky factor of the system's matrix.
+  explicit SymmetricSolver(TiledMatrix a);
+
+  size_t padded_dim() const { return factor_.padded_dim(); }
+
+  // In place; `values` is [padded_dim][64]. May be called from several threads.
+  void Solve(float* values) const;
+
+ private:
+  TiledMatrix factor_;                        // L below the diagonal, L^T above
+  std::vector<float> inverses_, inverses_t_;  // of the tiles on the diagonal
+};
+
 }  // namespace spillway
 
 #endif  // SPILLWAY_QUANTIZE_TILED_MATRIX_H_
