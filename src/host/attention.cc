@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "host/fused_kernels.h"
 #include "host/int_product.h"
+#include "host/integer_functions.h"
 #include "host/kernel_table.h"
 #include "host/parallel.h"
 #include "host/softmax_weights.h"
@@ -116,6 +117,8 @@ class AttentionKernel : public Kernel {
         score_out_(graph.tensor(tensors.scores)),
         masked_out_(graph.tensor(tensors.masked)),
         mixed_out_(graph.tensor(tensors.mixed)),
+        add_mask_(OpType::kAdd, graph.tensor(tensors.scores), graph.tensor(tensors.mask),
+                  graph.tensor(tensors.masked), *options.table->vectors),
         views_(size_.tokens * size_.blocks),
         workspace_(*options.workspace),
         places_(size_, products_, *options.workspace) {
@@ -286,13 +289,8 @@ class AttentionKernel : public Kernel {
   }
 
   uint16_t AddMask(const uint16_t* mask, size_t count, uint16_t* values) const {
-    double scores[kBlock], masks[kBlock];
-    table_.vectors->load(reinterpret_cast<const std::byte*>(values), DType::kU16, count,
-                         score_offset_, scores);
-    table_.vectors->load(reinterpret_cast<const std::byte*>(mask), DType::kU16, count, mask_offset_,
-                         masks);
-    table_.vectors->add(scores, sum_.a, masks, sum_.b, count);
-    table_.vectors->store(scores, count, masked_out_, reinterpret_cast<std::byte*>(values));
+    auto* scores = reinterpret_cast<std::byte*>(values);
+    add_mask_.Run(scores, reinterpret_cast<const std::byte*>(mask), false, count, scores);
     return *std::max_element(values, values + count);
   }
 
@@ -373,6 +371,7 @@ class AttentionKernel : public Kernel {
   Sizes size_;
   size_t tokens_;  // to compute, from the first
   OutputSpec score_out_, masked_out_, mixed_out_;
+  IntegerBinary add_mask_;
   int32_t q_offset_ = 0, score_offset_ = 0, mask_offset_ = 0;
   double weight_scale_ = 1.0;
   SumFactors sum_ = {1.0, 1.0};

@@ -1,16 +1,18 @@
 // Add, Mul (second input broadcast), Silu, GeluTanh, Convert.
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "host/fast_kernels.h"
+#include "host/integer_functions.h"
 #include "host/kernel_table.h"
 #include "host/parallel.h"
 
 namespace spillway::host {
 namespace {
 
-constexpr size_t kTile = 512;  // values on the stack at a time
+constexpr size_t kTile = kMaxRun;
 
 // The elements to compute, in tiles.
 struct ElementRange {
@@ -58,17 +60,12 @@ class BinaryKernel : public Kernel {
         add_(op.type == OpType::kAdd),
         a_(graph.tensor(op.inputs[0])),
         b_(graph.tensor(op.inputs[1])),
-        out_(graph.tensor(op.outputs[0])),
+        out_size_(DTypeSize(graph.tensor(op.outputs[0]).dtype)),
         rows_(a_.shape, b_.shape),
         last_(rows_.width) {
-    const float out_scale = graph.tensor(op.outputs[0]).encoding.scale;
     if (a_.dtype != DType::kF32) {
-      const SumFactors sum = MakeSumFactors(a_.encoding.scale, b_.encoding.scale, out_scale,
-                                            graph.tensor(op.outputs[0]).dtype);
-      a_factor_ = sum.a;
-      b_factor_ = sum.b;
+      integers_.emplace(op.type, a_, b_, graph.tensor(op.outputs[0]), vectors_);
     }
-    product_factor_ = ProductFactor(a_.encoding.scale, b_.encoding.scale, out_scale);
   }
 
   Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
@@ -82,10 +79,12 @@ class BinaryKernel : public Kernel {
                     const size_t n = std::min(kTile, last_ - column);
                     const size_t at = row * rows_.width + column;
                     const size_t b_at = rows_.starts[row] + (rows_.repeats ? 0 : column);
-                    if (a_.dtype == DType::kF32) {
-                      RunFloat(buffers, at, b_at, n);
+                    if (integers_) {
+                      integers_->Run(buffers.inputs[0] + at * DTypeSize(a_.dtype),
+                                     buffers.inputs[1] + b_at * DTypeSize(b_.dtype), rows_.repeats,
+                                     n, buffers.output + at * out_size_);
                     } else {
-                      RunInteger(buffers, at, b_at, n);
+                      RunFloat(buffers, at, b_at, n);
                     }
                   }
                 });
@@ -111,41 +110,24 @@ class BinaryKernel : public Kernel {
     (add_ ? vectors_.add_f32 : vectors_.multiply_f32)(a, b, n, out);
   }
 
-  void RunInteger(const StepBuffers& buffers, size_t at, size_t b_at, size_t n) const {
-    double a[kTile];
-    double b[kTile];
-    vectors_.load(buffers.inputs[0] + at * DTypeSize(a_.dtype), a_.dtype, n, a_.encoding.offset, a);
-    vectors_.load(buffers.inputs[1] + b_at * DTypeSize(b_.dtype), b_.dtype, rows_.repeats ? 1 : n,
-                  b_.encoding.offset, b);
-    if (rows_.repeats) std::fill_n(b + 1, n - 1, b[0]);
-    if (add_) {
-      vectors_.add(a, a_factor_, b, b_factor_, n);
-    } else {
-      vectors_.multiply(a, b, product_factor_, n);
-    }
-    vectors_.store(a, n, out_, buffers.output + at * DTypeSize(out_.dtype));
-  }
-
   const VectorOps& vectors_;
   bool add_;
   const Tensor& a_;
   const Tensor& b_;
-  OutputSpec out_;
+  size_t out_size_;  // bytes of a value
   BroadcastRows rows_;
-  size_t first_ = 0, last_;  // of each row, what to compute
-  double a_factor_ = 0.0, b_factor_ = 0.0, product_factor_ = 0.0;
+  size_t first_ = 0, last_;                // of each row, what to compute
+  std::optional<IntegerBinary> integers_;  // none: floats
 };
 
 // Silu, GeluTanh in fixed point. 8-bit inputs through a table of every value.
 class ActivationKernel : public Kernel {
  public:
   ActivationKernel(const Graph& graph, const Op& op, const KernelOptions& options)
-      : vectors_(*options.table->vectors),
-        in_(graph.tensor(op.inputs[0])),
+      : in_(graph.tensor(op.inputs[0])),
         range_{0, NumElements(in_.shape)},
-        function_(op.type == OpType::kSilu ? vectors_.silu : vectors_.gelu_tanh),
-        out_scale_(graph.tensor(op.outputs[0]).encoding.scale),
-        out_(graph.tensor(op.outputs[0])) {
+        out_size_(DTypeSize(graph.tensor(op.outputs[0]).dtype)),
+        function_(op.type, in_, graph.tensor(op.outputs[0]), *options.table->vectors) {
     if (DTypeSize(in_.dtype) == 1) MakeTable();
   }
 
@@ -155,9 +137,9 @@ class ActivationKernel : public Kernel {
       for (size_t at = range_.At(first); at < range_.At(last); at += kTile) {
         const size_t n = std::min(kTile, range_.end - at);
         const std::byte* in = buffers.inputs[0] + at * DTypeSize(in_.dtype);
-        std::byte* out = buffers.output + at * DTypeSize(out_.dtype);
+        std::byte* out = buffers.output + at * out_size_;
         if (table_.empty()) {
-          Compute(in, n, out);
+          function_.Run(in, n, out);
         } else {
           Look(reinterpret_cast<const uint8_t*>(in), n, out);
         }
@@ -172,24 +154,17 @@ class ActivationKernel : public Kernel {
   }
 
  private:
-  void Compute(const std::byte* in, size_t n, std::byte* out) const {
-    double values[kTile];
-    vectors_.load(in, in_.dtype, n, in_.encoding.offset, values);
-    function_(values, in_.encoding.scale, out_scale_, n);
-    vectors_.store(values, n, out_, out);
-  }
-
   // The index is the stored value's bits.
   void MakeTable() {
     std::vector<std::byte> bits(256);
     for (size_t i = 0; i < 256; ++i) bits[i] = static_cast<std::byte>(i);
-    std::vector<std::byte> table(256 * DTypeSize(out_.dtype));
-    Compute(bits.data(), 256, table.data());
+    std::vector<std::byte> table(256 * out_size_);
+    function_.Run(bits.data(), 256, table.data());
     table_ = std::move(table);
   }
 
   void Look(const uint8_t* in, size_t n, std::byte* out) const {
-    if (DTypeSize(out_.dtype) == 1) {
+    if (out_size_ == 1) {
       for (size_t i = 0; i < n; ++i) out[i] = table_[in[i]];
       return;
     }
@@ -197,12 +172,10 @@ class ActivationKernel : public Kernel {
     for (size_t i = 0; i < n; ++i) reinterpret_cast<uint16_t*>(out)[i] = table[in[i]];
   }
 
-  const VectorOps& vectors_;
   const Tensor& in_;
   ElementRange range_;
-  void (*function_)(double* a, double in_scale, double out_scale, size_t n);
-  double out_scale_;
-  OutputSpec out_;
+  size_t out_size_;  // bytes of a value
+  IntegerActivation function_;
   std::vector<std::byte> table_;  // empty: computed
 };
 

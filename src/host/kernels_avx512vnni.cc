@@ -62,7 +62,7 @@ template <size_t Rows, size_t Blocks, size_t Planes>
 struct Tile {
   __m512i sum[Rows][Blocks][Planes];
 
-  void Multiply(const std::byte* x, size_t row_bytes, const int8_t* w, size_t k_groups) {
+  void Clear() {
 #pragma GCC unroll 32
     for (size_t r = 0; r < Rows; ++r) {
 #pragma GCC unroll 4
@@ -71,6 +71,10 @@ struct Tile {
         for (size_t p = 0; p < Planes; ++p) sum[r][b][p] = _mm512_setzero_si512();
       }
     }
+  }
+
+  void Multiply(const std::byte* x, size_t row_bytes, const int8_t* w, size_t k_groups) {
+    Clear();
     for (size_t g = 0; g < k_groups; ++g) {
       __m512i weights[Blocks];
 #pragma GCC unroll 4
@@ -251,14 +255,14 @@ class NibbleTile {
 
   Tile<1, Blocks, Planes> Run() {
     const size_t groups = columns_.k_groups, step = columns_.block_groups;
-    Clear(total_);
+    total_.Clear();
     if (columns_.multipliers == nullptr) {
       Add(0, groups, total_);
       return total_;
     }
     const size_t k_blocks = (groups + step - 1) / step;
     for (size_t i = 0; i < k_blocks; ++i) {
-      Clear(part_);
+      part_.Clear();
       Add(i * step, i + 1 < k_blocks ? (i + 1) * step : groups, part_);
       AddScaled(i, k_blocks);
     }
@@ -267,14 +271,6 @@ class NibbleTile {
 
  private:
   using Sums = Tile<1, Blocks, Planes>;
-
-  static void Clear(Sums& sums) {
-#pragma GCC unroll 4
-    for (size_t b = 0; b < Blocks; ++b) {
-#pragma GCC unroll 2
-      for (size_t p = 0; p < Planes; ++p) sums.sum[0][b][p] = _mm512_setzero_si512();
-    }
-  }
 
   void Add(size_t first, size_t last, Sums& sums) const {
     const __m512i mask = _mm512_set1_epi8(15);

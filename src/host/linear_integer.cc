@@ -7,6 +7,7 @@
 
 #include "host/fast_kernels.h"
 #include "host/fused_kernels.h"
+#include "host/integer_functions.h"
 #include "host/kernel_table.h"
 #include "host/parallel.h"
 #include "host/quantized_linear.h"
@@ -90,17 +91,15 @@ class GatedKernel : public LinearKernel {
  public:
   GatedKernel(const Graph& graph, const GatedOps& ops, const KernelOptions& options)
       : LinearKernel(graph.tensor(ops.gate->inputs[0]), options),
-        vectors_(*options.table->vectors),
         gate_(graph, *ops.gate, options),
         up_(graph, *ops.up, options),
-        function_(ops.activation->type == OpType::kSilu ? vectors_.silu : vectors_.gelu_tanh),
-        gate_tensor_(graph.tensor(ops.gate->outputs[0])),
-        active_(graph.tensor(ops.activation->outputs[0])),
-        up_tensor_(graph.tensor(ops.up->outputs[0])),
-        active_out_(active_),
-        out_(graph.tensor(ops.product->outputs[0])),
-        factor_(ProductFactor(active_.encoding.scale, up_tensor_.encoding.scale,
-                              graph.tensor(ops.product->outputs[0]).encoding.scale)),
+        active_is_first_(ops.product->inputs[0] == ops.activation->outputs[0]),
+        out_size_(DTypeSize(graph.tensor(ops.product->outputs[0]).dtype)),
+        activation_(ops.activation->type, graph.tensor(ops.activation->inputs[0]),
+                    graph.tensor(ops.activation->outputs[0]), *options.table->vectors),
+        product_(OpType::kMul, graph.tensor(ops.product->inputs[0]),
+                 graph.tensor(ops.product->inputs[1]), graph.tensor(ops.product->outputs[0]),
+                 *options.table->vectors),
         values_(options.workspace->TakeOfThread(2 * kTileValues * sizeof(uint16_t))) {}
 
   Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
@@ -108,15 +107,16 @@ class GatedKernel : public LinearKernel {
       std::byte* gate = workspace_.OfThread(thread, values_);
       std::byte* up = gate + kTileValues * sizeof(uint16_t);
       const size_t columns = gate_.Columns(item.tile);
+      const size_t gate_stride = columns * DTypeSize(gate_.out().dtype);
+      const size_t up_stride = columns * DTypeSize(up_.out().dtype);
       const ProductRows x = x_.Rows(item.row, item.rows);
-      gate_.RunTile(item.tile, x, thread, gate, columns * DTypeSize(gate_tensor_.dtype));
-      up_.RunTile(item.tile, x, thread, up, columns * DTypeSize(up_tensor_.dtype));
+      gate_.RunTile(item.tile, x, thread, gate, gate_stride);
+      up_.RunTile(item.tile, x, thread, up, up_stride);
       for (size_t r = 0; r < item.rows; ++r) {
         const size_t at =
             (item.row + r) * gate_.columns() + item.tile * QuantizedLinear::kTileColumns;
-        Combine(gate + r * columns * DTypeSize(gate_tensor_.dtype),
-                up + r * columns * DTypeSize(up_tensor_.dtype), columns,
-                buffers.output + at * DTypeSize(out_.dtype));
+        Combine(gate + r * gate_stride, up + r * up_stride, columns,
+                buffers.output + at * out_size_);
       }
     });
     return OkStatus();
@@ -124,25 +124,16 @@ class GatedKernel : public LinearKernel {
 
  private:
   void Combine(const std::byte* gate, const std::byte* up, size_t n, std::byte* out) const {
-    double a[QuantizedLinear::kTileColumns], b[QuantizedLinear::kTileColumns];
     std::byte active[QuantizedLinear::kTileColumns * sizeof(uint16_t)];
-    vectors_.load(gate, gate_tensor_.dtype, n, gate_tensor_.encoding.offset, a);
-    function_(a, gate_tensor_.encoding.scale, active_.encoding.scale, n);
-    vectors_.store(a, n, active_out_, active);
-    vectors_.load(active, active_.dtype, n, active_.encoding.offset, a);
-    vectors_.load(up, up_tensor_.dtype, n, up_tensor_.encoding.offset, b);
-    vectors_.multiply(a, b, factor_, n);
-    vectors_.store(a, n, out_, out);
+    activation_.Run(gate, n, active);
+    product_.Run(active_is_first_ ? active : up, active_is_first_ ? up : active, false, n, out);
   }
 
-  const VectorOps& vectors_;
   QuantizedLinear gate_, up_;
-  void (*function_)(double* a, double in_scale, double out_scale, size_t n);
-  const Tensor& gate_tensor_;
-  const Tensor& active_;
-  const Tensor& up_tensor_;
-  OutputSpec active_out_, out_;
-  double factor_;
+  bool active_is_first_;
+  size_t out_size_;  // bytes of a value
+  IntegerActivation activation_;
+  IntegerBinary product_;
   size_t values_;  // [gate, up][kTileValues] of each thread
 };
 
@@ -151,52 +142,37 @@ class LinearAddKernel : public LinearKernel {
  public:
   LinearAddKernel(const Graph& graph, const Op& linear, const Op& add, const KernelOptions& options)
       : LinearKernel(graph.tensor(linear.inputs[0]), options),
-        vectors_(*options.table->vectors),
         linear_(graph, linear, options),
         product_is_first_(add.inputs[0] == linear.outputs[0]),
-        product_(graph.tensor(linear.outputs[0])),
-        residual_(graph.tensor(add.inputs[product_is_first_ ? 1 : 0])),
-        out_(graph.tensor(add.outputs[0])),
-        values_(options.workspace->TakeOfThread(kTileValues * sizeof(uint16_t))) {
-    const float out_scale = graph.tensor(add.outputs[0]).encoding.scale;
-    factors_ = MakeSumFactors(graph.tensor(add.inputs[0]).encoding.scale,
-                              graph.tensor(add.inputs[1]).encoding.scale, out_scale, out_.dtype);
-  }
+        residual_size_(DTypeSize(graph.tensor(add.inputs[product_is_first_ ? 1 : 0]).dtype)),
+        out_size_(DTypeSize(graph.tensor(add.outputs[0]).dtype)),
+        sum_(OpType::kAdd, graph.tensor(add.inputs[0]), graph.tensor(add.inputs[1]),
+             graph.tensor(add.outputs[0]), *options.table->vectors),
+        values_(options.workspace->TakeOfThread(kTileValues * sizeof(uint16_t))) {}
 
   Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
     ForEachItem(buffers.inputs[0], linear_.tiles(), pool, [&](const Item& item, size_t thread) {
       std::byte* product = workspace_.OfThread(thread, values_);
       const size_t columns = linear_.Columns(item.tile);
-      const size_t stride = columns * DTypeSize(product_.dtype);
+      const size_t stride = columns * DTypeSize(linear_.out().dtype);
       linear_.RunTile(item.tile, x_.Rows(item.row, item.rows), thread, product, stride);
       for (size_t r = 0; r < item.rows; ++r) {
         const size_t at =
             (item.row + r) * linear_.columns() + item.tile * QuantizedLinear::kTileColumns;
-        Add(product + r * stride, buffers.inputs[1] + at * DTypeSize(residual_.dtype), columns,
-            buffers.output + at * DTypeSize(out_.dtype));
+        const std::byte* row = product + r * stride;
+        const std::byte* residual = buffers.inputs[1] + at * residual_size_;
+        sum_.Run(product_is_first_ ? row : residual, product_is_first_ ? residual : row, false,
+                 columns, buffers.output + at * out_size_);
       }
     });
     return OkStatus();
   }
 
  private:
-  void Add(const std::byte* product, const std::byte* residual, size_t n, std::byte* out) const {
-    double a[QuantizedLinear::kTileColumns], b[QuantizedLinear::kTileColumns];
-    double* products = product_is_first_ ? a : b;
-    double* residuals = product_is_first_ ? b : a;
-    vectors_.load(product, product_.dtype, n, product_.encoding.offset, products);
-    vectors_.load(residual, residual_.dtype, n, residual_.encoding.offset, residuals);
-    vectors_.add(a, factors_.a, b, factors_.b, n);
-    vectors_.store(a, n, out_, out);
-  }
-
-  const VectorOps& vectors_;
   QuantizedLinear linear_;
   bool product_is_first_;
-  const Tensor& product_;
-  const Tensor& residual_;
-  OutputSpec out_;
-  SumFactors factors_ = {1.0, 1.0};
+  size_t residual_size_, out_size_;  // bytes of a value
+  IntegerBinary sum_;
   size_t values_;  // [kTileValues] of each thread
 };
 

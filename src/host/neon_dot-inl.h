@@ -76,12 +76,16 @@ struct DotTile {
     }
   }
 
-  void Multiply(const uint8_t* x, size_t row_bytes, const int8_t* w, size_t k_groups) {
+  void Clear() {
     for (auto& row : sum) {
       for (auto& plane : row) {
         for (int32x4_t& vector : plane) vector = vdupq_n_s32(0);
       }
     }
+  }
+
+  void Multiply(const uint8_t* x, size_t row_bytes, const int8_t* w, size_t k_groups) {
+    Clear();
     const size_t plane_bytes = PlaneBytes(k_groups);
     uint8x16_t values[Rows][Planes];
     const auto load = [&](size_t group) {
@@ -142,14 +146,14 @@ class NibbleTile {
 
   DotTile<1, Planes> Run() {
     const size_t groups = columns_.k_groups, step = columns_.block_groups;
-    Clear(total_);
+    total_.Clear();
     if (columns_.multipliers == nullptr) {
       Add(0, groups, total_);
       return total_;
     }
     const size_t k_blocks = (groups + step - 1) / step;
     for (size_t i = 0; i < k_blocks; ++i) {
-      Clear(part_);
+      part_.Clear();
       Add(i * step, i + 1 < k_blocks ? (i + 1) * step : groups, part_);
       AddScaled(columns_.multipliers + (block_ * k_blocks + i) * 16);
     }
@@ -158,12 +162,6 @@ class NibbleTile {
 
  private:
   using Sums = DotTile<1, Planes>;
-
-  static void Clear(Sums& sums) {
-    for (auto& plane : sums.sum[0]) {
-      for (int32x4_t& vector : plane) vector = vdupq_n_s32(0);
-    }
-  }
 
   void Add(size_t first, size_t last, Sums& sums) const {
     const uint8x16_t mask = vdupq_n_u8(15);
