@@ -62,8 +62,25 @@ class SimulatorTest : public ::testing::TestWithParam<SimulatorCase> {
     return package.ok() ? *package : nullptr;
   }
 
+  // The case's package, on both executors.
+  void Open() {
+    package_ = Compiled(GetParam().architecture, GetParam().recipe);
+    ASSERT_TRUE(package_);
+    auto host = HostModelExecutor::Open(package_, {.threads = 2});
+    ASSERT_TRUE(host.ok()) << host.status().ToString();
+    host_ = std::move(host).value();
+    HtpModelOptions options;
+    options.qnn_lib_dir = *test::QnnLibDir();
+    auto htp = HtpModelExecutor::Open(package_, options);
+    ASSERT_TRUE(htp.ok()) << htp.status().ToString();
+    htp_ = std::move(htp).value();
+  }
+
   test::ScopedEnv worker_{"SPILLWAY_WORKER", SPILLWAY_WORKER_PROGRAM};
   test::TempFolder folder_;
+  std::shared_ptr<const Package> package_;
+  std::unique_ptr<HostModelExecutor> host_;
+  std::unique_ptr<HtpModelExecutor> htp_;
 };
 
 // Text-like tokens: a full chunk, and a padded one.
@@ -74,15 +91,8 @@ std::vector<uint32_t> Prompt() {
 }
 
 TEST_P(SimulatorTest, StepsAndOperationsAgree) {
-  const auto package = Compiled(GetParam().architecture, GetParam().recipe);
-  ASSERT_TRUE(package);
-  const auto host = HostModelExecutor::Open(package, {.threads = 2});
-  ASSERT_TRUE(host.ok()) << host.status().ToString();
-  HtpModelOptions htp_options;
-  htp_options.qnn_lib_dir = *test::QnnLibDir();
-  const auto htp = HtpModelExecutor::Open(package, htp_options);
-  ASSERT_TRUE(htp.ok()) << htp.status().ToString();
-  Result<VerifyReport> report = VerifyExecutors(**host, **htp, Prompt(), {}, nullptr);
+  ASSERT_NO_FATAL_FAILURE(Open());
+  Result<VerifyReport> report = VerifyExecutors(*host_, *htp_, Prompt(), {}, nullptr);
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_EQ(report->generated_tokens, 4u);
   if (std::string_view(GetParam().recipe) == "8a8w") {
@@ -100,7 +110,7 @@ TEST_P(SimulatorTest, StepsAndOperationsAgree) {
 
   OperationOptions options;
   options.qnn_lib_dir = *test::QnnLibDir();
-  const auto operations = CompareOperations(package, Prompt(), options, nullptr);
+  const auto operations = CompareOperations(package_, Prompt(), options, nullptr);
   ASSERT_TRUE(operations.ok()) << operations.status().ToString();
   report->operations = *operations;
   EXPECT_GT(report->operations.size(), 40u);
@@ -119,19 +129,12 @@ TEST_P(SimulatorTest, StepsAndOperationsAgree) {
 class SimulatorPerplexityTest : public SimulatorTest {};
 
 TEST_P(SimulatorPerplexityTest, EqualWithinOnePercent) {
-  const auto package = Compiled(GetParam().architecture, GetParam().recipe);
-  ASSERT_TRUE(package);
-  const auto host = HostModelExecutor::Open(package, {.threads = 2});
-  ASSERT_TRUE(host.ok()) << host.status().ToString();
-  HtpModelOptions htp_options;
-  htp_options.qnn_lib_dir = *test::QnnLibDir();
-  const auto htp = HtpModelExecutor::Open(package, htp_options);
-  ASSERT_TRUE(htp.ok()) << htp.status().ToString();
+  ASSERT_NO_FATAL_FAILURE(Open());
   std::vector<uint32_t> tokens = Prompt();
   while (tokens.size() < 128) tokens.push_back(3 + (tokens.size() * tokens.size()) % 250);
   PerplexityOptions options;
   options.context_len = 64;
-  const std::vector<ComparedModel> models = {{host->get(), -1}, {htp->get(), 0}};
+  const std::vector<ComparedModel> models = {{host_.get(), -1}, {htp_.get(), 0}};
   const auto results = ComparePerplexity(models, tokens, options, nullptr);
   ASSERT_TRUE(results.ok()) << results.status().ToString();
   EXPECT_EQ((*results)[0].windows, 2u);
