@@ -7,6 +7,7 @@
 #include "host/fast_kernels.h"
 #include "host/kernel_table.h"
 #include "host/parallel.h"
+#include "host/softmax_weights.h"
 
 namespace spillway::host {
 namespace {
@@ -105,12 +106,8 @@ class SoftmaxKernel : public Kernel {
         values_(*options.pool, IsFloat(x_) ? 0 : width_) {
     if (IsFloat(x_)) return;
     cut_ = SoftmaxIsCut(x_.dtype, out_.dtype);
-    // Up to the first weight of 0; all further ones are 0, too.
-    const int64_t range = DTypeMax(x_.dtype) - DTypeMin(x_.dtype);
-    for (int64_t below = 0; below <= range; ++below) {
-      weights_.push_back(SoftmaxWeight(x_.encoding.scale, below, cut_));
-      if (weights_.back() == 0) break;
-    }
+    weights_ =
+        SoftmaxWeights<uint32_t>(x_.encoding.scale, DTypeMax(x_.dtype) - DTypeMin(x_.dtype), cut_);
   }
 
   Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
