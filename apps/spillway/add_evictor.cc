@@ -1,14 +1,13 @@
 // spillway add-evictor: room in a full context, made on the chip, for a package that exists.
 
 #include <CLI/CLI.hpp>
-#include <map>
 #include <optional>
 #include <string>
 
-#include "checks.h"
 #include "command.h"
 #include "sink_flag.h"
 #include "spillway/compile.h"
+#include "vendor_flags.h"
 
 namespace spillway::cli {
 namespace {
@@ -21,9 +20,6 @@ constexpr char kExamples[] =
     "  spillway run pkg/ --prompt \"Tell me a long story.\" --max-new-tokens 5000\n"
     "Every command also takes --verbose, --log-level, --quiet and --json.\n";
 
-const std::map<std::string, HtpBuild> kHtpBuilds = {
-    {"auto", HtpBuild::kAuto}, {"on", HtpBuild::kOn}, {"off", HtpBuild::kOff}};
-
 class AddEvictorCommand : public Command {
  public:
   explicit AddEvictorCommand(CLI::App& program) {
@@ -35,12 +31,8 @@ class AddEvictorCommand : public Command {
                 "Forget BATCH tokens after the first SINK (after the package's prefix, where it\n"
                 "has one)")
         ->required();
-    app.add_option("--htp", htp_,
-                   "Make a context binary: auto (when the vendor's libraries are found), on, off")
-        ->check(CLI::IsMember({"auto", "on", "off"}))
-        ->capture_default_str();
-    app.add_option("--qnn-lib-dir", options_.qnn_lib_dir,
-                   "Folder of libQnnHtp.so; default: $SPILLWAY_QNN_LIB_DIR, then .deps/");
+    AddHtpBuildFlag(app, options_.htp_build, "Make a context binary");
+    AddLibraryDirFlag(app, options_.qnn_lib_dir);
     app.add_option("--vendor-timeout", options_.vendor_timeout_s,
                    "Seconds that the vendor's compiler may take")
         ->check(CLI::PositiveNumber)
@@ -50,7 +42,6 @@ class AddEvictorCommand : public Command {
 
   Status Run(Console& console) override {
     options_.sink = *sink_;
-    options_.htp_build = kHtpBuilds.at(htp_);
     std::unique_ptr<Progress> progress = console.MakeProgress();
     auto report = AddEvictor(options_, [&](std::string_view stage, double fraction) {
       ReportProgress(progress.get(), stage, fraction);
@@ -63,7 +54,6 @@ class AddEvictorCommand : public Command {
  private:
   AddEvictorOptions options_;
   std::optional<AttentionSink> sink_;
-  std::string htp_ = "auto";
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "command.h"
 #include "model/tokenizer.h"
 #include "quantize/calibration_data.h"
+#include "vendor_flags.h"
 
 namespace spillway::cli {
 namespace {
@@ -60,8 +61,7 @@ AnalyzeCommand::AnalyzeCommand(CLI::App& program) {
   app.add_option("--threads", threads_, "0: all processors")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_option("--qnn-lib-dir", operations_.qnn_lib_dir,
-                 "Folder of libQnnHtp.so; default: $SPILLWAY_QNN_LIB_DIR, then .deps/");
+  AddLibraryDirFlag(app, operations_.qnn_lib_dir);
   app.footer(kExamples);
 }
 

@@ -4,13 +4,13 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
-#include <map>
 
 #include "base/file.h"
 #include "checks.h"
 #include "command.h"
 #include "htp_flags.h"
 #include "sink_flag.h"
+#include "vendor_flags.h"
 
 namespace spillway::cli {
 namespace {
@@ -31,9 +31,6 @@ constexpr char kExamples[] =
     "  spillway compile model.gguf -o pkg/ --with-simulator\n"
     "Every command also takes --verbose, --log-level, --quiet and --json.\n";
 
-const std::map<std::string, HtpBuild> kHtpBuilds = {
-    {"auto", HtpBuild::kAuto}, {"on", HtpBuild::kOn}, {"off", HtpBuild::kOff}};
-
 class CompileCommand : public Command {
  public:
   explicit CompileCommand(CLI::App& program);
@@ -47,7 +44,6 @@ class CompileCommand : public Command {
   Status CheckArguments() const;
 
   CompileOptions options_;
-  std::string htp_ = "auto";
   bool dry_run_ = false;
   std::vector<uint32_t> lookahead_ = {3, 4, 4};
   std::string num_shards_ = "auto";
@@ -167,14 +163,8 @@ void CompileCommand::AddQuantisationOptions(CLI::App& app) {
 
 void CompileCommand::AddVendorOptions(CLI::App& app) {
   const std::string group = "Vendor's libraries";
-  app.add_option("--htp", htp_,
-                 "Make context binaries: auto (when the vendor's libraries are found), on, off")
-      ->check(CLI::IsMember({"auto", "on", "off"}))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--qnn-lib-dir", options_.qnn_lib_dir,
-                 "Folder of libQnnHtp.so; default: $SPILLWAY_QNN_LIB_DIR, then .deps/")
-      ->group(group);
+  AddHtpBuildFlag(app, options_.htp_build, "Make context binaries")->group(group);
+  AddLibraryDirFlag(app, options_.qnn_lib_dir)->group(group);
   app.add_flag("--with-simulator", options_.with_simulator,
                "Also make a plain context for the vendor's x86 simulator")
       ->group(group);
@@ -217,7 +207,6 @@ Status CompileCommand::CheckArguments() const {
 }
 
 Status CompileCommand::Run(Console& console) {
-  options_.htp_build = kHtpBuilds.at(htp_);
   SPILLWAY_RETURN_IF_ERROR(ReadGraphOptions());
   SPILLWAY_RETURN_IF_ERROR(CheckArguments());
   if (dry_run_) {

@@ -24,6 +24,7 @@
 #include "runtime/htp_model_executor.h"
 #include "sink_flag.h"
 #include "text.h"
+#include "vendor_flags.h"
 
 namespace spillway::cli {
 namespace {
@@ -144,8 +145,7 @@ EvalCommand::EvalCommand(CLI::App& program) {
   app.add_option("--threads", threads_, "0: all processors")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_option("--qnn-lib-dir", htp_.qnn_lib_dir,
-                 "Folder of libQnnHtp.so; default: $SPILLWAY_QNN_LIB_DIR, then .deps/");
+  AddLibraryDirFlag(app, htp_.qnn_lib_dir);
   app.add_option("--execute-timeout", htp_.execute_timeout_s,
                  "Seconds for one call of a graph on htp")
       ->check(CLI::PositiveNumber)

@@ -13,6 +13,7 @@
 #include "checks.h"
 #include "htp_flags.h"
 #include "sink_flag.h"
+#include "vendor_flags.h"
 
 namespace spillway::cli {
 namespace {
@@ -79,8 +80,7 @@ void AddSessionFlags(CLI::App& app, SessionOptions& options) {
   app.add_option("--threads", options.threads, "Threads of the host executor; 0: all processors")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_option("--qnn-lib-dir", options.qnn_lib_dir,
-                 "Folder of libQnnHtp.so; default: $SPILLWAY_QNN_LIB_DIR, then .deps/");
+  AddLibraryDirFlag(app, options.qnn_lib_dir);
   AddDecodingFlags(app, options);
   AddHtpRunFlags(app, options.htp);
 }

@@ -14,6 +14,7 @@
 #include "runtime/host_model_executor.h"
 #include "runtime/htp_model_executor.h"
 #include "spillway/session.h"
+#include "vendor_flags.h"
 
 namespace spillway::cli {
 namespace {
@@ -68,8 +69,7 @@ VerifyCommand::VerifyCommand(CLI::App& program) {
   app.add_option("--threads", threads_, "Threads of the host executor; 0: all processors")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_option("--qnn-lib-dir", htp_.qnn_lib_dir,
-                 "Folder of libQnnHtp.so; default: $SPILLWAY_QNN_LIB_DIR, then .deps/");
+  AddLibraryDirFlag(app, htp_.qnn_lib_dir);
   app.add_option("--execute-timeout", htp_.execute_timeout_s, "Seconds for one call of a graph")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
