@@ -32,27 +32,6 @@ uint64_t Sum(const std::byte* data, size_t size) {
   return total;
 }
 
-// Anonymous memory, unmapped at the end.
-class Mapping {
- public:
-  explicit Mapping(size_t size) : size_(size) {
-    void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) return;
-    data_ = static_cast<std::byte*>(data);
-    (void)madvise(data_, size_, MADV_HUGEPAGE);  // an optimisation: not all systems have them
-  }
-  ~Mapping() {
-    if (data_ != nullptr) munmap(data_, size_);
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  std::byte* data() const { return data_; }
-
- private:
-  size_t size_;
-  std::byte* data_ = nullptr;
-};
-
 }  // namespace
 
 uint64_t LastLevelCacheBytes() {
@@ -67,11 +46,13 @@ Result<double> MeasureReadBandwidth(uint64_t bytes, size_t threads, uint32_t pas
   const size_t size = part * pool.threads();
   if (size == 0) return InvalidArgumentError("read bandwidth: the buffer has no bytes");
   const uint64_t free = AvailableMemoryBytes();
-  const Mapping buffer(size);
+  const AlignedBuffer buffer = AlignedBuffer::Zeroed(size);
   if (buffer.data() == nullptr || (free > 0 && size > free)) {
     return ResourceExhaustedError(fmt::format(
         "read bandwidth: no memory for a buffer of {} bytes ({} are free)", size, free));
   }
+  // An optimisation: not all systems have huge pages.
+  (void)madvise(buffer.data(), size, MADV_HUGEPAGE);
   pool.ParallelFor(pool.threads(), 1, [&](size_t begin, size_t end, size_t) {
     std::memset(buffer.data() + begin * part, 1, (end - begin) * part);
   });
