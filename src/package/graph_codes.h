@@ -4,6 +4,7 @@
 #define SPILLWAY_PACKAGE_GRAPH_CODES_H_
 
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -11,6 +12,9 @@
 #include "package/graphs_generated.h"
 
 namespace spillway {
+
+// fb::Constant::sums of a constant without.
+inline constexpr uint32_t kNoSums = 0xFFFFFFFF;
 
 inline constexpr std::array<std::pair<fb::NumberType, DType>, 8> kTypeCodes = {{
     {fb::NumberType_F32, DType::kF32},

@@ -21,7 +21,6 @@ constexpr flatbuffers::uoffset_t kMaxTables = 1'000'000;
 // How many graphs may use each constant, on average.
 constexpr uint64_t kMaxConstantCopies = 64;
 constexpr uint32_t kNotConstant = 0xFFFFFFFF;
-constexpr uint32_t kNoSums = 0xFFFFFFFF;
 
 // A range of the mapped weights.
 class MappedConstant : public ConstantData {

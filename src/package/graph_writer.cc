@@ -17,8 +17,6 @@ namespace {
 
 using flatbuffers::Offset;
 
-constexpr uint32_t kNoSums = 0xFFFFFFFF;
-
 // What a stored constant is, without its values.
 struct Stored {
   uint32_t index;
