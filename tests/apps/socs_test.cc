@@ -16,10 +16,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-nlohmann::json ParseJson(const std::string& text) {
-  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-}
-
 TEST(Socs, AllOfThemAsATable) {
   const ProgramResult result = RunProgram({"socs"});
   EXPECT_EQ(result.exit_code, 0) << result.err;

@@ -23,10 +23,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-nlohmann::json ParseJson(const std::string& text) {
-  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-}
-
 // Starts the program with its standard output going to `out`; returns its pid.
 pid_t StartProgram(const std::vector<std::string>& arguments, int out) {
   std::vector<std::string> words = arguments;

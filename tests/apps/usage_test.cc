@@ -15,10 +15,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-nlohmann::json ParseJson(const std::string& text) {
-  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-}
-
 const char* const kCommands[] = {"compile",     "run",    "inspect", "eval", "analyze",
                                  "sensitivity", "verify", "socs",    "bench"};
 
