@@ -185,7 +185,7 @@ Status EvalCommand::OpenFiles(Progress* progress) {
       SPILLWAY_ASSIGN_OR_RETURN(entry.package, Package::Open(path));
       const PackageManifest& manifest = entry.package->manifest();
       entry.what = fmt::format("{}, KV cache {}", manifest.recipe, DTypeName(manifest.kv_dtype));
-      data = entry.package->tokenizer_data();
+      data = *entry.package->tokenizer_data();
     } else {
       SPILLWAY_ASSIGN_OR_RETURN(entry.model, Model::Open(path));
       entry.what = "float";

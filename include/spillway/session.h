@@ -55,7 +55,7 @@ struct SessionOptions {
   // library, on x86-64 its simulator.
   std::string executor = "host";
   uint32_t threads = 0;  // of executor host; 0: all processors
-  // Compare the hash of every file of the package; sizes are compared always.
+  // Compare the hashes of the files that the executor reads; sizes are compared always.
   bool verify = true;
 
   // Set: a conversation goes on when the context is full, and a prompt may be longer; a batch

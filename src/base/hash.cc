@@ -6,6 +6,11 @@
 #define XXH_STATIC_LINKING_ONLY  // for a state without an allocation of its own
 #include <xxhash.h>
 
+// Wider vectors where the processor has them: only for x86, and part of the same package.
+#if __has_include(<xxh_x86dispatch.h>) && defined(__x86_64__)
+#include <xxh_x86dispatch.h>
+#endif
+
 #include <cerrno>
 #include <vector>
 

@@ -76,13 +76,16 @@ Status Graph::Validate() const {
   std::vector<bool> ready(tensors_.size(), false);
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const Tensor& tensor = tensors_[i];
-    SPILLWAY_RETURN_IF_ERROR(CheckTensor(tensor).WithContext("graph " + name_));
+    if (const Status status = CheckTensor(tensor); !status.ok()) {
+      return status.WithContext("graph " + name_);
+    }
     ready[i] = tensor.role == TensorRole::kInput || tensor.role == TensorRole::kConstant;
   }
   for (const Op& op : ops_) {
-    SPILLWAY_RETURN_IF_ERROR(CheckOp(*this, op, ready)
-                                 .WithContext(fmt::format("graph {}, operation {} ({})", name_,
-                                                          op.name, OpTypeName(op.type))));
+    if (const Status status = CheckOp(*this, op, ready); !status.ok()) {
+      return status.WithContext(
+          fmt::format("graph {}, operation {} ({})", name_, op.name, OpTypeName(op.type)));
+    }
   }
   for (const TensorId id : outputs_) {
     if (!ready[id]) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <optional>
 
 #include "model/byte_alphabet.h"
 
@@ -13,40 +12,16 @@ namespace {
 constexpr size_t kShort = 48;
 constexpr uint32_t kEnd = UINT32_MAX;
 
-Status BadMerge(size_t number, std::string_view merge, const std::string& what) {
-  return CorruptDataError("tokenizer.ggml.merges[" + std::to_string(number) + "] is '" +
-                          std::string(merge) + "': " + what);
-}
-
 }  // namespace
 
-Result<BpeMerges> BpeMerges::Create(const std::vector<std::string>& merges,
-                                    const TokenIndex& index) {
-  BpeMerges made;
+BpeMerges::BpeMerges(std::span<const TokenMerge> merges, const TokenIndex& index) {
   for (int byte = 0; byte < 256; ++byte) {
-    made.byte_ids_[byte] = index.Find(AlphabetTextOf(static_cast<uint8_t>(byte))).value_or(kNone);
+    byte_ids_[byte] = index.Find(AlphabetTextOf(static_cast<uint8_t>(byte))).value_or(kNone);
   }
   const size_t capacity = std::bit_ceil(merges.size() * 2 + 2);
-  made.slots_.resize(capacity);
-  made.shift_ = 64 - std::countr_zero(capacity);
-  std::string joined;
-  for (size_t i = 0; i < merges.size(); ++i) {
-    const std::string_view merge = merges[i];
-    const size_t space = merge.find(' ', 1);
-    if (space == std::string_view::npos || space + 1 == merge.size()) {
-      return BadMerge(i, merge, "expected two tokens with a space between them.");
-    }
-    const std::string_view left = merge.substr(0, space), right = merge.substr(space + 1);
-    joined.assign(left).append(right);
-    const std::optional<uint32_t> left_id = index.Find(left), right_id = index.Find(right),
-                                  merged_id = index.Find(joined);
-    if (!left_id || !right_id || !merged_id) {
-      const std::string_view missing = !left_id ? left : !right_id ? right : joined;
-      return BadMerge(i, merge, "the vocabulary has no token '" + std::string(missing) + "'.");
-    }
-    made.Insert(*left_id, *right_id, static_cast<uint32_t>(i), *merged_id);
-  }
-  return made;
+  slots_.resize(capacity);
+  shift_ = 64 - std::countr_zero(capacity);
+  for (size_t i = 0; i < merges.size(); ++i) Insert(merges[i], static_cast<uint32_t>(i));
 }
 
 size_t BpeMerges::HashOf(uint32_t left, uint32_t right) const {
@@ -67,13 +42,13 @@ uint32_t BpeMerges::RankOf(uint32_t left, uint32_t right) const {
   return slot == nullptr ? kNone : slot->rank;
 }
 
-void BpeMerges::Insert(uint32_t left, uint32_t right, uint32_t rank, uint32_t merged) {
+void BpeMerges::Insert(const TokenMerge& merge, uint32_t rank) {
   const size_t mask = slots_.size() - 1;
-  size_t at = HashOf(left, right);
+  size_t at = HashOf(merge.left, merge.right);
   for (; slots_[at].left != kNone; at = (at + 1) & mask) {
-    if (slots_[at].left == left && slots_[at].right == right) return;  // the better rank stays
+    if (slots_[at].left == merge.left && slots_[at].right == merge.right) return;
   }
-  slots_[at] = {left, right, rank, merged};
+  slots_[at] = {merge.left, merge.right, rank, merge.merged};
 }
 
 void BpeMerges::Encode(std::string_view bytes, Scratch* scratch, std::vector<uint32_t>* out) const {

@@ -7,12 +7,12 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "model/token_index.h"
-#include "spillway/status.h"
+#include "model/tokenizer.h"
 
 namespace spillway {
 
@@ -34,10 +34,8 @@ class BpeMerges {
     std::vector<Candidate> heap;
   };
 
-  // `merges` are "left right", best first. Fails (kCorruptData) with the merge's
-  // number when it is not two tokens or the tokens or what they make are not in
-  // the vocabulary.
-  static Result<BpeMerges> Create(const std::vector<std::string>& merges, const TokenIndex& index);
+  // `merges`: best first; of equal pairs the first counts.
+  BpeMerges(std::span<const TokenMerge> merges, const TokenIndex& index);
 
   // Appends the ids of `bytes`. Bytes without a token are left out beforehand.
   // O(n log n) for long pieces.
@@ -49,12 +47,11 @@ class BpeMerges {
     uint32_t left = kNone, right = kNone;  // kNone = empty
     uint32_t rank = 0, merged = 0;
   };
-  BpeMerges() = default;
   size_t HashOf(uint32_t left, uint32_t right) const;
   // Null when no rule joins them.
   const Slot* Find(uint32_t left, uint32_t right) const;
   uint32_t RankOf(uint32_t left, uint32_t right) const;
-  void Insert(uint32_t left, uint32_t right, uint32_t rank, uint32_t merged);
+  void Insert(const TokenMerge& merge, uint32_t rank);
   void MergeShort(Scratch* scratch, std::vector<uint32_t>* out) const;
   void MergeLong(Scratch* scratch, std::vector<uint32_t>* out) const;
   void PushCandidate(uint32_t position, Scratch* scratch) const;

@@ -43,21 +43,19 @@ void AppendAlphabetText(std::string_view bytes, std::string* out) {
   for (const char c : bytes) out->append(tables.text[static_cast<uint8_t>(c)]);
 }
 
-std::string BytesOfAlphabetText(std::string_view text) {
+void AppendBytesOfAlphabetText(std::string_view text, std::string* out) {
   const Tables& tables = GetTables();
-  std::string bytes;
   for (size_t at = 0; at < text.size();) {
     const Utf8Part part = NextUtf8Part(text.substr(at));
     const bool known = part.kind == Utf8Part::Kind::kCharacter &&
                        part.code_point < tables.byte.size() && tables.byte[part.code_point] >= 0;
     if (known) {
-      bytes.push_back(static_cast<char>(tables.byte[part.code_point]));
+      out->push_back(static_cast<char>(tables.byte[part.code_point]));
     } else {
-      bytes.append(text.substr(at, part.size));
+      out->append(text.substr(at, part.size));
     }
     at += part.size;
   }
-  return bytes;
 }
 
 }  // namespace spillway

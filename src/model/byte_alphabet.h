@@ -16,7 +16,7 @@ std::string_view AlphabetTextOf(uint8_t byte);
 // Bytes to alphabet text.
 void AppendAlphabetText(std::string_view bytes, std::string* out);
 // Alphabet text back to bytes; a character outside the alphabet stays as it is.
-std::string BytesOfAlphabetText(std::string_view text);
+void AppendBytesOfAlphabetText(std::string_view text, std::string* out);
 
 }  // namespace spillway
 

@@ -22,19 +22,25 @@ constexpr std::string_view kEndMarkers[] = {
 }  // namespace
 
 struct Tokenizer::Impl {
-  explicit Impl(TokenizerData d) : data(std::move(d)), index(data.tokens) {}
+  explicit Impl(std::shared_ptr<const TokenizerData> d)
+      : owned(std::move(d)), data(*owned), index(data.tokens) {
+    // In the byte-level alphabet a byte takes one or two.
+    for (const std::string& token : data.tokens) longest = std::max(longest, token.size());
+  }
 
   GgufTokenType TypeOf(uint32_t id) const { return static_cast<GgufTokenType>(data.types[id]); }
   void AddSpecial();
   void AddEndIds();
   void EncodePlain(std::string_view text, std::vector<uint32_t>* out) const;
 
-  const TokenizerData data;
+  const std::shared_ptr<const TokenizerData> owned;
+  const TokenizerData& data;
   const TokenIndex index;  // of data.tokens
   std::unique_ptr<const Pretokenizer> pretokenizer;
   std::unique_ptr<const BpeMerges> merges;
   SpecialTokens special;
   std::vector<uint32_t> end_ids;
+  size_t longest = 0;
 };
 
 void Tokenizer::Impl::AddSpecial() {
@@ -88,10 +94,14 @@ Tokenizer::~Tokenizer() = default;
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::Create(TokenizerData data) {
   SPILLWAY_RETURN_IF_ERROR(CheckTokenizerData(data));
+  return Create(std::make_shared<const TokenizerData>(std::move(data)));
+}
+
+Result<std::shared_ptr<const Tokenizer>> Tokenizer::Create(
+    std::shared_ptr<const TokenizerData> data) {
   auto impl = std::make_unique<Impl>(std::move(data));
   SPILLWAY_ASSIGN_OR_RETURN(impl->pretokenizer, Pretokenizer::Create(impl->data.pre));
-  SPILLWAY_ASSIGN_OR_RETURN(BpeMerges merges, BpeMerges::Create(impl->data.merges, impl->index));
-  impl->merges = std::make_unique<const BpeMerges>(std::move(merges));
+  impl->merges = std::make_unique<const BpeMerges>(impl->data.merges, impl->index);
   impl->AddSpecial();
   impl->AddEndIds();
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(impl)));
@@ -124,24 +134,32 @@ std::vector<SpecialMatch> Tokenizer::FindSpecial(std::string_view text) const {
   return matches;
 }
 
-std::string Tokenizer::TokenBytes(uint32_t id, bool show_special) const {
-  if (id >= vocab_size()) return "";
+void Tokenizer::AppendTokenBytes(uint32_t id, bool show_special, std::string* out) const {
+  if (id >= vocab_size()) return;
   const std::string& text = impl_->data.tokens[id];
   switch (impl_->TypeOf(id)) {
     case GgufTokenType::kControl:
     case GgufTokenType::kUnknown:
     case GgufTokenType::kUnused:
-      return show_special ? text : "";
+      if (show_special) out->append(text);
+      return;
     case GgufTokenType::kUserDefined:
-      return text;
+      out->append(text);
+      return;
     default:
-      return BytesOfAlphabetText(text);
+      AppendBytesOfAlphabetText(text, out);
   }
+}
+
+size_t Tokenizer::longest_token() const { return impl_->longest; }
+
+std::string Tokenizer::TokenBytes(uint32_t id, bool show_special) const {
+  return Decode({&id, 1}, show_special);
 }
 
 std::string Tokenizer::Decode(std::span<const uint32_t> ids, bool show_special) const {
   std::string bytes;
-  for (const uint32_t id : ids) bytes += TokenBytes(id, show_special);
+  for (const uint32_t id : ids) AppendTokenBytes(id, show_special, &bytes);
   return bytes;
 }
 

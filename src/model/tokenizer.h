@@ -25,20 +25,26 @@
 
 namespace spillway {
 
+// Two neighbouring tokens become one. Ids.
+struct TokenMerge {
+  uint32_t left = 0, right = 0, merged = 0;
+  friend bool operator==(const TokenMerge&, const TokenMerge&) = default;
+};
+
 // The tokenizer's whole data, as read from a GGUF file; what a package stores.
 struct TokenizerData {
   std::string model;                // "gpt2" (byte-level BPE)
   std::string pre;                  // a name that Pretokenizer::Create knows
   std::vector<std::string> tokens;  // id -> text in the byte-level alphabet
   std::vector<uint8_t> types;  // id -> GGUF token type (1 normal, 3 control, 4 user-defined, ...)
-  std::vector<std::string> merges;  // "left right", best first
+  std::vector<TokenMerge> merges;  // best first
   std::optional<uint32_t> bos_id, eos_id, eot_id, pad_id, unknown_id;
   bool add_bos = false, add_eos = false;
   std::string chat_template;  // Jinja source; empty when the model has none
 
   // Reads tokenizer.ggml.* and tokenizer.chat_template. A tokenizer model other
-  // than gpt2 is kUnsupported, a missing key kNotFound, an inconsistent one
-  // kCorruptData; the message names the file and the key.
+  // than gpt2 is kUnsupported, a missing key kNotFound, an inconsistent one (a merge of
+  // tokens that are none) kCorruptData; the message names the file and the key.
   static Result<TokenizerData> FromGguf(const GgufFile& file);
   // One self-describing byte string; Parse checks everything (counts, UTF-8,
   // ids in range) and names the field that is wrong.
@@ -55,9 +61,10 @@ struct SpecialMatch {
 class Tokenizer {
  public:
   // Fails when `data.pre` is not one of the known pre-tokenizers (kUnsupported,
-  // lists them), a merge names an unknown token or the data are inconsistent
-  // (kCorruptData).
+  // lists them) or the data are inconsistent (kCorruptData).
   static Result<std::shared_ptr<const Tokenizer>> Create(TokenizerData data);
+  // Likewise for data from FromGguf() or Parse(), which need no other check; keeps them.
+  static Result<std::shared_ptr<const Tokenizer>> Create(std::shared_ptr<const TokenizerData> data);
   ~Tokenizer();
 
   const TokenizerData& data() const;
@@ -79,6 +86,11 @@ class Tokenizer {
   // text with `show_special`, nothing without; so do the unknown token and unused
   // entries. An id out of range gives nothing.
   std::string TokenBytes(uint32_t id, bool show_special = false) const;
+  // Likewise, behind what is in `out`; does not allocate when `out` has room for
+  // longest_token() more.
+  void AppendTokenBytes(uint32_t id, bool show_special, std::string* out) const;
+  // No token has more bytes.
+  size_t longest_token() const;
   std::string Decode(std::span<const uint32_t> ids, bool show_special = false) const;
 
   bool IsControl(uint32_t id) const;

@@ -1,13 +1,13 @@
 // The stored form of TokenizerData. All numbers little endian:
 //
 //   "SPTK"                      magic
-//   u32 version                 1
+//   u32 version                 2
 //   text model, pre             text = u32 length, bytes (UTF-8)
 //   u32 flags                   1 = add BOS, 2 = add EOS
 //   u32 bos, eos, eot, pad, unknown    0xFFFFFFFF = none
 //   texts tokens                texts = u32 count, that many texts
 //   bytes types                 u32 count, one byte each
-//   texts merges
+//   merges                      u32 count, that many u32 left, right, merged (ids)
 //   text chat_template
 //
 // and nothing after it.
@@ -19,13 +19,14 @@
 #include <utility>
 
 #include "model/pretokenizer.h"
+#include "model/token_index.h"
 #include "model/utf8.h"
 
 namespace spillway {
 namespace {
 
 constexpr std::string_view kMagic = "SPTK";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint32_t kNoId = UINT32_MAX;
 constexpr uint32_t kAddBos = 1, kAddEos = 2;
 
@@ -51,6 +52,23 @@ Status CheckTexts(const char* name, const std::vector<std::string>& texts) {
     }
   }
   return OkStatus();
+}
+
+Status CheckMerges(const TokenizerData& data) {
+  const size_t count = data.tokens.size();
+  for (size_t i = 0; i < data.merges.size(); ++i) {
+    const TokenMerge& merge = data.merges[i];
+    if (merge.left < count && merge.right < count && merge.merged < count) continue;
+    return CorruptDataError("The tokenizer's merges[" + std::to_string(i) +
+                            "] names a token that is not there; there are " +
+                            std::to_string(count) + ".");
+  }
+  return OkStatus();
+}
+
+Status BadMerge(size_t number, std::string_view merge, const std::string& what) {
+  return CorruptDataError("tokenizer.ggml.merges[" + std::to_string(number) + "] is '" +
+                          std::string(merge) + "': " + what);
 }
 
 void PutU32(uint32_t value, std::string* out) {
@@ -102,6 +120,19 @@ class Reader {
     if (rest_.size() / 4 < count) return TooShort(field, size_t{count} * 4);
     value->resize(count);
     for (std::string& text : *value) SPILLWAY_RETURN_IF_ERROR(Text(field, &text));
+    return OkStatus();
+  }
+
+  Status Merges(const char* field, std::vector<TokenMerge>* value) {
+    uint32_t count = 0;
+    SPILLWAY_RETURN_IF_ERROR(U32(field, &count));
+    if (rest_.size() / 12 < count) return TooShort(field, size_t{count} * 12);
+    value->resize(count);
+    for (TokenMerge& merge : *value) {
+      for (uint32_t* id : {&merge.left, &merge.right, &merge.merged}) {
+        SPILLWAY_RETURN_IF_ERROR(U32(field, id));
+      }
+    }
     return OkStatus();
   }
 
@@ -181,8 +212,30 @@ Status CheckTokenizerData(const TokenizerData& data) {
     }
   }
   SPILLWAY_RETURN_IF_ERROR(CheckTexts("tokens", data.tokens));
-  SPILLWAY_RETURN_IF_ERROR(CheckTexts("merges", data.merges));
+  SPILLWAY_RETURN_IF_ERROR(CheckMerges(data));
   return CheckTexts("chat_template", {data.chat_template});
+}
+
+Result<std::vector<TokenMerge>> ParseMerges(const std::vector<std::string>& merges,
+                                            const std::vector<std::string>& tokens) {
+  const TokenIndex index(tokens);
+  std::vector<TokenMerge> parsed;
+  for (size_t i = 0; i < merges.size(); ++i) {
+    const std::string_view merge = merges[i];
+    const size_t space = merge.find(' ', 1);
+    if (space == std::string_view::npos || space + 1 == merge.size()) {
+      return BadMerge(i, merge, "expected two tokens with a space between them.");
+    }
+    const std::string left(merge.substr(0, space)), right(merge.substr(space + 1));
+    const auto left_id = index.Find(left), right_id = index.Find(right),
+               merged_id = index.Find(left + right);
+    if (!left_id || !right_id || !merged_id) {
+      const std::string& missing = !left_id ? left : !right_id ? right : left + right;
+      return BadMerge(i, merge, "the vocabulary has no token '" + missing + "'.");
+    }
+    parsed.push_back({*left_id, *right_id, *merged_id});
+  }
+  return parsed;
 }
 
 Result<TokenizerData> TokenizerData::FromGguf(const GgufFile& file) {
@@ -198,7 +251,6 @@ Result<TokenizerData> TokenizerData::FromGguf(const GgufFile& file) {
   SPILLWAY_ASSIGN_OR_RETURN(const GgufStringArray merges,
                             file.GetStringArray("tokenizer.ggml.merges"));
   data.tokens.assign(tokens.begin(), tokens.end());
-  data.merges.assign(merges.begin(), merges.end());
   data.add_bos = Pretokenizer::DefaultAddBos(data.pre);
   SPILLWAY_RETURN_IF_ERROR(ReadTypes(file, &data));
   SPILLWAY_RETURN_IF_ERROR(ReadIds(file, &data));
@@ -210,6 +262,9 @@ Result<TokenizerData> TokenizerData::FromGguf(const GgufFile& file) {
       GetOptional(file, "tokenizer.chat_template", &GgufFile::GetString, &data.chat_template));
   const Status status = CheckTokenizerData(data);
   if (!status.ok()) return status.WithContext(file.path());
+  auto parsed = ParseMerges({merges.begin(), merges.end()}, data.tokens);
+  if (!parsed.ok()) return parsed.status().WithContext(file.path());
+  data.merges = std::move(parsed).value();
   return data;
 }
 
@@ -222,7 +277,10 @@ std::string TokenizerData::Serialize() const {
   for (const NamedId& id : kIds) PutU32((this->*id.field).value_or(kNoId), &out);
   PutTexts(tokens, &out);
   PutText(std::string_view(reinterpret_cast<const char*>(types.data()), types.size()), &out);
-  PutTexts(merges, &out);
+  PutU32(static_cast<uint32_t>(merges.size()), &out);
+  for (const TokenMerge& merge : merges) {
+    for (const uint32_t id : {merge.left, merge.right, merge.merged}) PutU32(id, &out);
+  }
   PutText(chat_template, &out);
   return out;
 }
@@ -258,7 +316,7 @@ Result<TokenizerData> TokenizerData::Parse(std::string_view bytes) {
   SPILLWAY_RETURN_IF_ERROR(reader.Texts("tokens", &data.tokens));
   SPILLWAY_RETURN_IF_ERROR(reader.Text("types", &types));
   data.types.assign(types.begin(), types.end());
-  SPILLWAY_RETURN_IF_ERROR(reader.Texts("merges", &data.merges));
+  SPILLWAY_RETURN_IF_ERROR(reader.Merges("merges", &data.merges));
   SPILLWAY_RETURN_IF_ERROR(reader.Text("chat_template", &data.chat_template));
   SPILLWAY_RETURN_IF_ERROR(reader.End());
   SPILLWAY_RETURN_IF_ERROR(CheckTokenizerData(data));

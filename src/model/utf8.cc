@@ -41,10 +41,17 @@ Utf8Part NextUtf8Part(std::string_view bytes) {
 }
 
 bool IsValidUtf8(std::string_view bytes) {
+  const auto byte = [&](size_t at) { return static_cast<uint8_t>(bytes[at]); };
   size_t at = 0;
   while (at < bytes.size()) {
-    if (static_cast<uint8_t>(bytes[at]) < 0x80) {
+    if (byte(at) < 0x80) {
       ++at;
+      continue;
+    }
+    // Most of the others, among them all of a byte-level alphabet.
+    if (byte(at) >= 0xC2 && byte(at) <= 0xDF && at + 1 < bytes.size() &&
+        (byte(at + 1) & 0xC0) == 0x80) {
+      at += 2;
       continue;
     }
     const Utf8Part part = NextUtf8Part(bytes.substr(at));

@@ -12,16 +12,15 @@
 namespace spillway {
 namespace {
 
-Status MeasureFile(const std::string& folder, bool hash, PackageFile& file) {
-  const std::string path = JoinPath(folder, file.name);
-  if (!hash) {
-    SPILLWAY_ASSIGN_OR_RETURN(file.bytes, FileSize(path));
+Status MeasureFile(const std::string& folder, const MappedFiles& mapped, PackageFile& file) {
+  if (const auto found = mapped.find(file.name); found != mapped.end()) {
+    file.bytes = found->second->bytes().size();
+    file.hash = HashBytes(found->second->bytes());
     return OkStatus();
   }
-  // Mapped rather than read: saves the copy of files that are in memory anyway.
-  SPILLWAY_ASSIGN_OR_RETURN(const MappedFile mapped, MappedFile::Open(path));
-  file.bytes = mapped.bytes().size();
-  file.hash = HashBytes(mapped.bytes());
+  const std::string path = JoinPath(folder, file.name);
+  SPILLWAY_ASSIGN_OR_RETURN(file.bytes, FileSize(path));
+  SPILLWAY_ASSIGN_OR_RETURN(file.hash, HashFile(path));
   return OkStatus();
 }
 
@@ -73,34 +72,48 @@ Result<std::vector<Tensor>> FindPrefix(const PackageManifest& manifest, bool is_
   return tensors;
 }
 
-Result<TokenizerData> ReadTokenizer(const std::string& folder, const PackageManifest& manifest) {
-  const std::string path = JoinPath(folder, kTokenizerFile);
-  SPILLWAY_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
-  Result<TokenizerData> data = TokenizerData::Parse(bytes);
-  if (!data.ok()) return data.status().WithContext("'" + path + "'");
+Result<TokenizerData> ReadTokenizer(const MappedFile& file, const PackageManifest& manifest) {
+  const auto bytes = file.bytes();
+  Result<TokenizerData> data =
+      TokenizerData::Parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  if (!data.ok()) return data.status().WithContext("'" + file.path() + "'");
   if (data->tokens.size() > manifest.config.vocab_size) {
-    return CorruptDataError(fmt::format("'{}': {} tokens; expected at most vocab_size {}", path,
-                                        data->tokens.size(), manifest.config.vocab_size));
+    return CorruptDataError(fmt::format("'{}': {} tokens; expected at most vocab_size {}",
+                                        file.path(), data->tokens.size(),
+                                        manifest.config.vocab_size));
   }
   return data;
 }
 
 }  // namespace
 
-Status MeasureFiles(const std::string& folder, bool hash, std::vector<PackageFile>& files) {
+Result<MappedFiles> MapFiles(const std::string& folder, const PackageManifest& manifest) {
+  std::vector<const char*> names = {kGraphsFile, kWeightsFile, kTokenizerFile};
+  if (manifest.evictor.has_value()) {
+    names.insert(names.end(), {kEvictorFiles.graphs, kEvictorFiles.weights});
+  }
+  MappedFiles files;
+  for (const char* name : names) {
+    SPILLWAY_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(JoinPath(folder, name)));
+    files.emplace(name, std::make_shared<const MappedFile>(std::move(file)));
+  }
+  return files;
+}
+
+Status MeasureFiles(const std::string& folder, const MappedFiles& mapped,
+                    std::vector<PackageFile>& files) {
   std::vector<PackageFile*> largest_first;
   for (PackageFile& file : files) {
-    SPILLWAY_RETURN_IF_ERROR(MeasureFile(folder, false, file));
+    SPILLWAY_ASSIGN_OR_RETURN(file.bytes, FileSize(JoinPath(folder, file.name)));
     largest_first.push_back(&file);
   }
-  if (!hash) return OkStatus();
   std::stable_sort(largest_first.begin(), largest_first.end(),
                    [](const PackageFile* a, const PackageFile* b) { return a->bytes > b->bytes; });
   std::vector<Status> errors(files.size());
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i = next++; i < largest_first.size(); i = next++) {
-      errors[i] = MeasureFile(folder, true, *largest_first[i]);
+      errors[i] = MeasureFile(folder, mapped, *largest_first[i]);
     }
   };
   std::thread helper(work);
@@ -133,12 +146,25 @@ Status CheckFileList(const PackageManifest& manifest, const std::string& path) {
   return OkStatus();
 }
 
+Result<std::shared_ptr<const Graph>> OnlyEvictor(const StoredGraphs& stored,
+                                                 const std::string& path) {
+  if (stored.graphs.size() == 1 && stored.graphs[0].size() == 1 &&
+      stored.graphs[0][0]->name() == kEvictorGraphName) {
+    return stored.graphs[0][0];
+  }
+  return CorruptDataError(
+      fmt::format("'{}' holds other graphs than the one {}", path, kEvictorGraphName));
+}
+
 namespace {
 
 // The evictor's graph, checked against what the manifest says of cache and sink.
-Result<std::shared_ptr<const Graph>> FindEvictor(const std::string& folder,
+Result<std::shared_ptr<const Graph>> FindEvictor(const MappedFiles& files,
                                                  const PackageManifest& manifest) {
-  SPILLWAY_ASSIGN_OR_RETURN(std::shared_ptr<const Graph> graph, ReadEvictor(folder));
+  const MappedFile& file = *files.find(kEvictorFiles.graphs)->second;
+  SPILLWAY_ASSIGN_OR_RETURN(StoredGraphs stored,
+                            ReadGraphFiles(file, files.find(kEvictorFiles.weights)->second));
+  SPILLWAY_ASSIGN_OR_RETURN(std::shared_ptr<const Graph> graph, OnlyEvictor(stored, file.path()));
   const ModelConfig& config = manifest.config;
   const uint32_t columns = manifest.context_len - 1;
   const Shape k = {1, config.num_kv_heads, config.head_dim, columns};
@@ -155,14 +181,16 @@ Result<std::shared_ptr<const Graph>> FindEvictor(const std::string& folder,
   if (fits(graph->inputs()) && fits(graph->outputs())) return graph;
   return CorruptDataError(
       fmt::format("'{}': the graph {} does not take and give keys {} {} and values {} of {} layers",
-                  JoinPath(folder, kEvictorFiles.graphs), graph->name(),
-                  DTypeName(manifest.kv_dtype), ShapeToString(k), ShapeToString(v), layers));
+                  file.path(), graph->name(), DTypeName(manifest.kv_dtype), ShapeToString(k),
+                  ShapeToString(v), layers));
 }
 
 }  // namespace
 
-Result<PackageContents> ReadContents(const std::string& folder, const PackageManifest& manifest) {
-  SPILLWAY_ASSIGN_OR_RETURN(StoredGraphs stored, ReadGraphFiles(folder));
+Result<PackageContents> ReadContents(const std::string& folder, const PackageManifest& manifest,
+                                     const MappedFiles& files) {
+  SPILLWAY_ASSIGN_OR_RETURN(StoredGraphs stored, ReadGraphFiles(*files.find(kGraphsFile)->second,
+                                                                files.find(kWeightsFile)->second));
   const std::string manifest_path = JoinPath(folder, kManifestFile);
   if (stored.graphs.size() != manifest.shards.size()) {
     return CorruptDataError(fmt::format("'{}': found {} shards, but {} has {}", manifest_path,
@@ -177,9 +205,11 @@ Result<PackageContents> ReadContents(const std::string& folder, const PackageMan
     if (!prefix.ok()) return prefix.status().WithContext("'" + manifest_path + "'");
     (is_k ? contents.prefix_k : contents.prefix_v) = std::move(prefix).value();
   }
-  SPILLWAY_ASSIGN_OR_RETURN(contents.tokenizer, ReadTokenizer(folder, manifest));
+  SPILLWAY_ASSIGN_OR_RETURN(TokenizerData tokenizer,
+                            ReadTokenizer(*files.find(kTokenizerFile)->second, manifest));
+  contents.tokenizer = std::make_shared<const TokenizerData>(std::move(tokenizer));
   if (manifest.evictor.has_value()) {
-    SPILLWAY_ASSIGN_OR_RETURN(contents.evictor, FindEvictor(folder, manifest));
+    SPILLWAY_ASSIGN_OR_RETURN(contents.evictor, FindEvictor(files, manifest));
   }
   contents.graphs = std::move(stored.graphs);
   return contents;

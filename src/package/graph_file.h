@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "graph/graph.h"
 #include "spillway/status.h"
 
@@ -57,6 +58,8 @@ class GraphFileWriter {
 // the mapping alive; tensors with the same stored values have the same
 // ConstantData. Whatever the bytes are, the result is graphs that Validate()
 // accepts or kCorruptData (kUnsupported for a newer version) naming the file.
+Result<StoredGraphs> ReadGraphFiles(const MappedFile& graphs,
+                                    std::shared_ptr<const MappedFile> weights);
 Result<StoredGraphs> ReadGraphFiles(const std::string& folder,
                                     const GraphFiles& files = kStepFiles);
 

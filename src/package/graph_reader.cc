@@ -353,17 +353,21 @@ Result<const fb::GraphFile*> OpenGraphFile(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-Result<StoredGraphs> ReadGraphFiles(const std::string& folder, const GraphFiles& files) {
-  const std::string path = JoinPath(folder, files.graphs);
-  SPILLWAY_ASSIGN_OR_RETURN(const MappedFile graphs, MappedFile::Open(path));
-  SPILLWAY_ASSIGN_OR_RETURN(MappedFile weights, MappedFile::Open(JoinPath(folder, files.weights)));
+Result<StoredGraphs> ReadGraphFiles(const MappedFile& graphs,
+                                    std::shared_ptr<const MappedFile> weights) {
   const Result<const fb::GraphFile*> file = OpenGraphFile(graphs.bytes());
-  if (!file.ok()) return file.status().WithContext("'" + path + "'");
-  GraphFileReader reader(**file, graphs.bytes().size(),
-                         std::make_shared<const MappedFile>(std::move(weights)));
+  if (!file.ok()) return file.status().WithContext("'" + graphs.path() + "'");
+  GraphFileReader reader(**file, graphs.bytes().size(), std::move(weights));
   Result<StoredGraphs> result = reader.Read();
-  if (!result.ok()) return result.status().WithContext("'" + path + "'");
+  if (!result.ok()) return result.status().WithContext("'" + graphs.path() + "'");
   return result;
+}
+
+Result<StoredGraphs> ReadGraphFiles(const std::string& folder, const GraphFiles& files) {
+  SPILLWAY_ASSIGN_OR_RETURN(const MappedFile graphs,
+                            MappedFile::Open(JoinPath(folder, files.graphs)));
+  SPILLWAY_ASSIGN_OR_RETURN(MappedFile weights, MappedFile::Open(JoinPath(folder, files.weights)));
+  return ReadGraphFiles(graphs, std::make_shared<const MappedFile>(std::move(weights)));
 }
 
 }  // namespace spillway

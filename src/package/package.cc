@@ -4,8 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <thread>
-
 #include "package/files.h"
 #include "package/json_fields.h"
 
@@ -33,33 +31,40 @@ Result<PackageManifest> ReadManifestFile(const std::string& folder) {
   return PackageManifest::FromJson(text, path);
 }
 
-Status CheckFiles(const std::string& folder, const PackageManifest& manifest) {
-  std::vector<PackageFile> found = manifest.files;
+Status CheckSizes(const std::string& folder, const PackageManifest& manifest) {
   for (const PackageFile& file : manifest.files) {
-    if (FileExists(JoinPath(folder, file.name))) continue;
-    return CorruptDataError(
-        fmt::format("'{}' is missing from the package", JoinPath(folder, file.name)));
-  }
-  SPILLWAY_RETURN_IF_ERROR(MeasureFiles(folder, false, found));
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (found[i].bytes == manifest.files[i].bytes) continue;
-    return CorruptDataError(fmt::format("'{}' has {} bytes; expected {}",
-                                        JoinPath(folder, found[i].name), found[i].bytes,
-                                        manifest.files[i].bytes));
+    const std::string path = JoinPath(folder, file.name);
+    if (!FileExists(path)) {
+      return CorruptDataError(fmt::format("'{}' is missing from the package", path));
+    }
+    SPILLWAY_ASSIGN_OR_RETURN(const uint64_t bytes, FileSize(path));
+    if (bytes == file.bytes) continue;
+    return CorruptDataError(fmt::format("'{}' has {} bytes; expected {}", path, bytes, file.bytes));
   }
   return OkStatus();
 }
 
-Status CheckHashes(const std::string& folder, const PackageManifest& manifest) {
-  std::vector<PackageFile> found = manifest.files;
-  SPILLWAY_RETURN_IF_ERROR(MeasureFiles(folder, true, found));
+Status CheckHashes(const std::string& folder, const std::vector<PackageFile>& expected,
+                   const MappedFiles& mapped) {
+  std::vector<PackageFile> found = expected;
+  SPILLWAY_RETURN_IF_ERROR(MeasureFiles(folder, mapped, found));
   for (size_t i = 0; i < found.size(); ++i) {
-    if (found[i].hash == manifest.files[i].hash) continue;
+    if (found[i].hash == expected[i].hash) continue;
     return CorruptDataError(fmt::format("'{}' is damaged: its hash is {}; expected {}",
                                         JoinPath(folder, found[i].name), found[i].hash,
-                                        manifest.files[i].hash));
+                                        expected[i].hash));
   }
   return OkStatus();
+}
+
+// The files whose hashes are compared.
+std::vector<PackageFile> FilesToVerify(const PackageManifest& manifest, const MappedFiles& mapped,
+                                       const OpenOptions& options) {
+  std::vector<PackageFile> files;
+  for (const PackageFile& file : manifest.files) {
+    if (options.verify_contexts || mapped.contains(file.name)) files.push_back(file);
+  }
+  return files;
 }
 
 Status WithAdvice(const Status& status) {
@@ -73,17 +78,24 @@ Result<std::shared_ptr<const Package>> Package::Open(const std::string& path, Op
   Result<PackageManifest> manifest = ReadManifestFile(path);
   if (!manifest.ok()) return WithAdvice(manifest.status());
   SPILLWAY_RETURN_IF_ERROR(WithAdvice(CheckFileList(*manifest, JoinPath(path, kManifestFile))));
-  SPILLWAY_RETURN_IF_ERROR(WithAdvice(CheckFiles(path, *manifest)));
-  // The readers stand damaged files, so hashing need not come first.
-  Status hashes;
-  std::thread hashing;
-  if (options.verify) hashing = std::thread([&] { hashes = CheckHashes(path, *manifest); });
-  Result<PackageContents> contents = ReadContents(path, *manifest);
-  if (hashing.joinable()) hashing.join();
-  SPILLWAY_RETURN_IF_ERROR(WithAdvice(hashes));
-  if (!contents.ok()) return WithAdvice(contents.status());
+  SPILLWAY_RETURN_IF_ERROR(WithAdvice(CheckSizes(path, *manifest)));
+  SPILLWAY_ASSIGN_OR_RETURN(const MappedFiles files, MapFiles(path, *manifest));
   const std::shared_ptr<Package> package(new Package());
   package->path_ = path;
+  // The readers stand damaged files, so hashing need not come first.
+  if (options.verify) {
+    package->verified_ =
+        std::async(std::launch::async, [path, files,
+                                        listed = FilesToVerify(*manifest, files, options)] {
+          return WithAdvice(CheckHashes(path, listed, files));
+        }).share();
+  }
+  Result<PackageContents> contents = ReadContents(path, *manifest, files);
+  // What is wrong with the contents of a damaged file does not matter.
+  if (!contents.ok() || !options.verify_in_background) {
+    SPILLWAY_RETURN_IF_ERROR(package->Verified());
+  }
+  if (!contents.ok()) return WithAdvice(contents.status());
   package->manifest_ = std::move(manifest).value();
   package->graphs_ = std::move(contents->graphs);
   package->evictor_ = std::move(contents->evictor);
@@ -93,6 +105,8 @@ Result<std::shared_ptr<const Package>> Package::Open(const std::string& path, Op
   package->tokenizer_ = std::move(contents->tokenizer);
   return std::shared_ptr<const Package>(package);
 }
+
+Status Package::Verified() const { return verified_.valid() ? verified_.get() : OkStatus(); }
 
 Result<std::shared_ptr<const Graph>> Package::FindGraph(uint32_t shard,
                                                         std::string_view name) const {
@@ -123,12 +137,7 @@ Result<std::vector<std::vector<std::shared_ptr<const Graph>>>> ReadGraphs(
 
 Result<std::shared_ptr<const Graph>> ReadEvictor(const std::string& folder) {
   SPILLWAY_ASSIGN_OR_RETURN(StoredGraphs stored, ReadGraphFiles(folder, kEvictorFiles));
-  if (stored.graphs.size() == 1 && stored.graphs[0].size() == 1 &&
-      stored.graphs[0][0]->name() == kEvictorGraphName) {
-    return stored.graphs[0][0];
-  }
-  return CorruptDataError(fmt::format("'{}' holds other graphs than the one {}",
-                                      JoinPath(folder, kEvictorFiles.graphs), kEvictorGraphName));
+  return OnlyEvictor(stored, JoinPath(folder, kEvictorFiles.graphs));
 }
 
 }  // namespace spillway

@@ -20,6 +20,7 @@
 #define SPILLWAY_PACKAGE_PACKAGE_H_
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -148,17 +149,26 @@ class PackageWriter {
 };
 
 struct OpenOptions {
-  // Compare the hash of every file; sizes are compared in any case.
+  // Compare the hashes of files; sizes are compared in any case.
   bool verify = true;
+  // Those of the vendor's context binaries too, which the host does not read.
+  bool verify_contexts = true;
+  // Open() returns while hashes are still being compared: ask Verified() before what the
+  // package gives is shown or kept.
+  bool verify_in_background = false;
 };
 
 // An opened package. The files stay mapped while it lives. Const methods are
-// thread-safe.
+// thread-safe. Destruction waits for a comparison of hashes.
 class Package {
  public:
   // Errors say which file is wrong, what was found and what was expected.
   static Result<std::shared_ptr<const Package>> Open(const std::string& path,
                                                      OpenOptions options = {});
+
+  // Waits until the hashes are compared: kCorruptData names a file that is damaged. OK
+  // when they are not to be compared.
+  Status Verified() const;
 
   const std::string& path() const { return path_; }
   const PackageManifest& manifest() const { return manifest_; }
@@ -172,7 +182,7 @@ class Package {
   // One a layer; empty without prefix_tokens.
   const std::vector<Tensor>& prefix_k() const { return prefix_k_; }
   const std::vector<Tensor>& prefix_v() const { return prefix_v_; }
-  const TokenizerData& tokenizer_data() const { return tokenizer_; }
+  const std::shared_ptr<const TokenizerData>& tokenizer_data() const { return tokenizer_; }
   std::string PathOf(const std::string& name) const;
   bool HasFile(const std::string& name) const;
 
@@ -184,7 +194,8 @@ class Package {
   std::shared_ptr<const Graph> evictor_;
   Tensor embedding_;
   std::vector<Tensor> prefix_k_, prefix_v_;
-  TokenizerData tokenizer_;
+  std::shared_ptr<const TokenizerData> tokenizer_;
+  std::shared_future<Status> verified_;  // not valid: nothing to verify
 };
 
 // Only the graphs and weights of a package folder that may still be in the

@@ -112,13 +112,14 @@ Status PackageWriter::Commit(PackageManifest manifest) {
         fmt::format("the package has no {} yet; add graphs and tokenizer before the commit", name));
   }
   SPILLWAY_ASSIGN_OR_RETURN(manifest.files, CollectFiles(folder));
-  SPILLWAY_RETURN_IF_ERROR(MeasureFiles(folder, true, manifest.files));
+  SPILLWAY_RETURN_IF_ERROR(CheckFileList(manifest, PathOf(kManifestFile)));
+  SPILLWAY_ASSIGN_OR_RETURN(const MappedFiles mapped, MapFiles(folder, manifest));
+  SPILLWAY_RETURN_IF_ERROR(MeasureFiles(folder, mapped, manifest.files));
   // What is put in place can be opened: read it back before.
   const std::string json = manifest.ToJson();
   SPILLWAY_ASSIGN_OR_RETURN(const PackageManifest stored,
                             PackageManifest::FromJson(json, PathOf(kManifestFile)));
-  SPILLWAY_RETURN_IF_ERROR(CheckFileList(stored, PathOf(kManifestFile)));
-  const Result<PackageContents> contents = ReadContents(folder, stored);
+  const Result<PackageContents> contents = ReadContents(folder, stored, mapped);
   if (!contents.ok()) return contents.status();
   SPILLWAY_RETURN_IF_ERROR(WriteFileAtomically(PathOf(kManifestFile), json));
   return folder_.Commit();

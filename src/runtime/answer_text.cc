@@ -14,29 +14,14 @@ constexpr size_t kMostReserved = size_t{1} << 20;
 
 }  // namespace
 
-TokenTexts::TokenTexts(const Tokenizer& tokenizer) {
-  ends_.reserve(tokenizer.vocab_size());
-  for (uint32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    const std::string bytes = tokenizer.TokenBytes(id);
-    longest_ = std::max(longest_, bytes.size());
-    bytes_ += bytes;
-    ends_.push_back(static_cast<uint32_t>(bytes_.size()));
-  }
-}
-
-std::string_view TokenTexts::Of(uint32_t id) const {
-  if (id >= ends_.size()) return {};
-  const size_t begin = id == 0 ? 0 : ends_[id - 1];
-  return std::string_view(bytes_).substr(begin, ends_[id] - begin);
-}
-
-AnswerText::AnswerText(const TokenTexts& texts, size_t most_tokens) : texts_(texts) {
-  text_.reserve(std::min(most_tokens * kBytesPerToken + texts.longest(), kMostReserved));
-  pending_.reserve(texts.longest() + 4);
+AnswerText::AnswerText(const Tokenizer& tokenizer, size_t most_tokens) : tokenizer_(tokenizer) {
+  const size_t longest = tokenizer.longest_token();
+  text_.reserve(std::min(most_tokens * kBytesPerToken + longest, kMostReserved));
+  pending_.reserve(longest + 4);
 }
 
 std::string_view AnswerText::Add(uint32_t token) {
-  pending_ += texts_.Of(token);
+  tokenizer_.AppendTokenBytes(token, /*show_special=*/false, &pending_);
   return Move(false);
 }
 

@@ -8,34 +8,18 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "model/tokenizer.h"
 
 namespace spillway {
-
-// What every token of a vocabulary adds to the text (Tokenizer::TokenBytes), in one
-// piece of memory. Const and safe from several threads.
-class TokenTexts {
- public:
-  explicit TokenTexts(const Tokenizer& tokenizer);
-  // Empty for an id outside the vocabulary. Valid while this lives.
-  std::string_view Of(uint32_t id) const;
-  size_t longest() const { return longest_; }
-
- private:
-  std::string bytes_;
-  std::vector<uint32_t> ends_;  // of token id in bytes_; it starts where id - 1 ends
-  size_t longest_ = 0;
-};
 
 // Gathers tokens and gives whole UTF-8 characters: bytes that may still become one are
 // held back, ill-formed ones become U+FFFD. Not thread-safe.
 class AnswerText {
  public:
   // Has memory for `most_tokens` tokens of ordinary text beforehand (at most 1 MiB);
-  // longer text makes it grow, ever more rarely.
-  AnswerText(const TokenTexts& texts, size_t most_tokens);
+  // longer text makes it grow, ever more rarely. `tokenizer` must outlive this.
+  AnswerText(const Tokenizer& tokenizer, size_t most_tokens);
 
   // The text that `token` completes (may be empty). Valid until the next call.
   std::string_view Add(uint32_t token);
@@ -47,7 +31,7 @@ class AnswerText {
  private:
   std::string_view Move(bool at_end);
 
-  const TokenTexts& texts_;
+  const Tokenizer& tokenizer_;
   std::string text_;
   std::string pending_;  // at most 3 bytes between calls
 };

@@ -109,7 +109,6 @@ std::string TokenText(const TokenizerData& data, const std::optional<uint32_t>& 
 struct Session::Impl {
   std::shared_ptr<const Package> package;
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::optional<TokenTexts> texts;
   // Parsed when it is first needed: not every model has one that can be.
   std::shared_ptr<const ChatTemplate> chat_template;
   std::unique_ptr<ModelExecutor> executor;
@@ -149,12 +148,18 @@ Result<std::unique_ptr<Session>> Session::Open(const SessionOptions& options) {
   auto impl = std::make_unique<Impl>();
   OpenOptions open;
   open.verify = options.verify;
+  // The vendor's library must not see a damaged context; the host reads none.
+  const bool reads_contexts = options.executor != "host";
+  open.verify_contexts = reads_contexts;
+  open.verify_in_background = !reads_contexts;
   SPILLWAY_ASSIGN_OR_RETURN(impl->package, Package::Open(options.package_path, open));
-  // Both take a part of the time that a user waits for the first token.
+  // Hashes, tokenizer and executor each take a part of the time that a user waits for the
+  // first token.
   Status tokenizer_status;
   std::thread make_tokenizer([&] { tokenizer_status = impl->MakeTokenizer(); });
   auto executor = OpenExecutor(impl->package, options);
   make_tokenizer.join();
+  SPILLWAY_RETURN_IF_ERROR(impl->package->Verified());
   SPILLWAY_RETURN_IF_ERROR(tokenizer_status);
   SPILLWAY_ASSIGN_OR_RETURN(impl->executor, std::move(executor));
   impl->generator = std::make_unique<Generator>(impl->executor.get());
@@ -165,7 +170,6 @@ Result<std::unique_ptr<Session>> Session::Open(const SessionOptions& options) {
 
 Status Session::Impl::MakeTokenizer() {
   SPILLWAY_ASSIGN_OR_RETURN(tokenizer, Tokenizer::Create(package->tokenizer_data()));
-  texts.emplace(*tokenizer);
   return OkStatus();
 }
 
@@ -329,7 +333,7 @@ Status Session::Impl::Decode(Run& run, Sampler& sampler) {
   const uint32_t wanted = run.options.max_new_tokens;
   const uint32_t most = wanted == 0 ? room : std::min(wanted, room);
   answer.tokens.reserve(std::min(most, kReservedTokens));
-  AnswerText text(*texts, most);
+  AnswerText text(*tokenizer, most);
   const auto emit = [&](std::string_view piece) {
     return piece.empty() || !run.on_text || run.on_text(piece);
   };

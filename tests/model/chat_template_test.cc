@@ -7,6 +7,7 @@
 #include <random>
 
 #include "model/byte_alphabet.h"
+#include "model/tokenizer_data.h"
 #include "model/utf8.h"
 #include "tests/model/jinja_oracle.h"
 
@@ -35,11 +36,9 @@ std::shared_ptr<const Tokenizer> ByteTokenizer() {
   for (int byte = 0; byte < 256; ++byte) {
     data.tokens.emplace_back(AlphabetTextOf(static_cast<uint8_t>(byte)));
   }
-  for (const char* pair : {"a b", "> a", "u s", "us e", "\u010a \u010a"}) {
-    data.merges.emplace_back(pair);
-  }
   for (const char* token : {"ab", ">a", "us", "use", "\u010a\u010a"})
     data.tokens.emplace_back(token);
+  data.merges = ParseMerges({"a b", "> a", "u s", "us e", "\u010a \u010a"}, data.tokens).value();
   data.types.assign(data.tokens.size(), 1);
   for (const char* token :
        {"<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",

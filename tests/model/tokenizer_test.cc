@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "model/byte_alphabet.h"
+#include "model/tokenizer_data.h"
 #include "model/utf8.h"
 #include "tests/support/paths.h"
 
@@ -29,9 +30,10 @@ TokenizerData SmallData() {
   for (int byte = 0; byte < 256; ++byte) {
     data.tokens.emplace_back(AlphabetTextOf(static_cast<uint8_t>(byte)));
   }
-  data.merges = {"a b", "b c", "ab c", "a a", "aa aa", "\u0120 a"};
   for (const char* token : {"ab", "bc", "abc", "aa", "aaaa", "\u0120a"})
     data.tokens.push_back(token);
+  data.merges =
+      ParseMerges({"a b", "b c", "ab c", "a a", "aa aa", "\u0120 a"}, data.tokens).value();
   data.types.assign(data.tokens.size(), 1);
   for (const char* token : {"<|end|>", "<|end", "<tool>"}) data.tokens.push_back(token);
   data.types.insert(data.types.end(), {3, 3, 4});
@@ -86,7 +88,9 @@ TEST(ByteAlphabet, IsAOneToOneMap) {
   for (int byte = 0; byte < 256; ++byte) all.push_back(static_cast<char>(byte));
   AppendAlphabetText(all, &text);
   EXPECT_EQ(CountUtf8(text), 256u);
-  EXPECT_EQ(BytesOfAlphabetText(text), all);
+  std::string bytes = "kept ";
+  AppendBytesOfAlphabetText(text, &bytes);
+  EXPECT_EQ(bytes, "kept " + all);
   EXPECT_EQ(AlphabetTextOf(' '), "\u0120");
   EXPECT_EQ(AlphabetTextOf('\n'), "\u010a");
   EXPECT_EQ(AlphabetTextOf('A'), "A");
@@ -230,11 +234,11 @@ TEST(Pretokenizer, DigitsAreSplitAsTheKindSays) {
   const auto count = [](const char* pre, const char* text) {
     TokenizerData data = SmallData();
     data.pre = pre;
-    for (const char* merge : {"1 1", "11 11"}) data.merges.push_back(merge);
     for (const char* token : {"11", "1111"}) {
       data.tokens.push_back(token);
       data.types.push_back(1);
     }
+    data.merges = ParseMerges({"1 1", "11 11"}, data.tokens).value();
     return MustCreate(data)->Encode(text, false).size();
   };
   EXPECT_EQ(count("gpt-2", "1111"), 1u);
@@ -253,10 +257,12 @@ TEST(Tokenizer, RefusesWhatItCannotDo) {
   EXPECT_EQ(Tokenizer::Create(data).status().code(), StatusCode::kUnsupported);
   EXPECT_THAT(Tokenizer::Create(data).status().message(), HasSubstr("'llama'"));
   data = SmallData();
-  data.merges.push_back("a nowhere");
-  EXPECT_THAT(Tokenizer::Create(data).status().message(), HasSubstr("merges[6]"));
-  data.merges.back() = "alone";
-  EXPECT_EQ(Tokenizer::Create(data).status().code(), StatusCode::kCorruptData);
+  for (uint32_t TokenMerge::*id : {&TokenMerge::left, &TokenMerge::right, &TokenMerge::merged}) {
+    data = SmallData();
+    data.merges[5].*id = 265;
+    EXPECT_EQ(Tokenizer::Create(data).status().code(), StatusCode::kCorruptData);
+    EXPECT_THAT(Tokenizer::Create(data).status().message(), HasSubstr("merges[5]"));
+  }
   data = SmallData();
   data.eos_id = 265;
   EXPECT_THAT(Tokenizer::Create(data).status().message(), HasSubstr("eos"));
@@ -266,6 +272,25 @@ TEST(Tokenizer, RefusesWhatItCannotDo) {
   data = SmallData();
   data.tokens[7] = "\xFF";
   EXPECT_THAT(Tokenizer::Create(data).status().message(), HasSubstr("tokens[7]"));
+}
+
+TEST(TokenizerData, MergesAreTwoTokensThatMakeOne) {
+  const std::vector<std::string> tokens = {"a", "b", "ab", "\u0120", "\u0120a"};
+  const auto merges = ParseMerges({"a b", "\u0120 a"}, tokens);
+  ASSERT_TRUE(merges.ok()) << merges.status().ToString();
+  EXPECT_THAT(*merges, ElementsAre(TokenMerge{0, 1, 2}, TokenMerge{3, 0, 4}));
+  for (const auto& [merge, part] :
+       std::vector<std::pair<std::string, std::string>>{{"a nowhere", "'nowhere'"},
+                                                        {"nowhere a", "'nowhere'"},
+                                                        {"b a", "'ba'"},
+                                                        {"alone", "two tokens"},
+                                                        {"a ", "two tokens"},
+                                                        {"", "two tokens"}}) {
+    const Status status = ParseMerges({"a b", merge}, tokens).status();
+    EXPECT_EQ(status.code(), StatusCode::kCorruptData) << merge;
+    EXPECT_THAT(status.message(), HasSubstr("merges[1]")) << merge;
+    EXPECT_THAT(status.message(), HasSubstr(part)) << merge;
+  }
 }
 
 TEST(TokenizerData, ComesBackFromItsStoredForm) {

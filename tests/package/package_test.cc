@@ -58,8 +58,8 @@ TEST_F(PackageTest, OpensWhatWasWritten) {
   EXPECT_EQ(package.manifest().config.name, "Sample \"quoted\"");
   EXPECT_THAT(FileNames(package.manifest()),
               ElementsAre("context_0.bin", "graphs.fb", "tokenizer.bin", "weights.bin"));
-  EXPECT_EQ(package.tokenizer_data().tokens, SampleTokenizer().tokens);
-  EXPECT_EQ(package.tokenizer_data().eos_id, 1u);
+  EXPECT_EQ(package.tokenizer_data()->tokens, SampleTokenizer().tokens);
+  EXPECT_EQ(package.tokenizer_data()->eos_id, 1u);
   Result<std::shared_ptr<const Graph>> graph = package.FindGraph(0, kDecodeGraphName);
   ASSERT_TRUE(graph.ok());
   EXPECT_EQ((*graph)->ToString(),
@@ -130,6 +130,36 @@ TEST_F(PackageTest, DamagedFilesAreNamed) {
     EXPECT_THAT(error, HasSubstr(std::string(name) + "' is damaged: its hash is"));
     EXPECT_THAT(error, HasSubstr("compile the model again"));
   }
+}
+
+TEST_F(PackageTest, ContextsNeedNotBeVerified) {
+  FlipByte(File("context_0.bin"), 3);
+  EXPECT_TRUE(Package::Open(path_, {.verify_contexts = false}).ok());
+  FlipByte(File("weights.bin"), 9);
+  const Status status = Package::Open(path_, {.verify_contexts = false}).status();
+  EXPECT_THAT(status.message(), HasSubstr("weights.bin' is damaged"));
+}
+
+TEST_F(PackageTest, IsVerifiedInTheBackground) {
+  const OpenOptions options = {.verify_in_background = true};
+  auto package = Package::Open(path_, options);
+  ASSERT_TRUE(package.ok());
+  EXPECT_TRUE((*package)->Verified().ok());
+  FlipByte(File("context_0.bin"), 3);
+  package = Package::Open(path_, options);
+  ASSERT_TRUE(package.ok()) << package.status().ToString();
+  for (int i = 0; i < 2; ++i) {
+    const Status status = (*package)->Verified();
+    EXPECT_EQ(status.code(), StatusCode::kCorruptData);
+    EXPECT_THAT(status.message(), HasSubstr("context_0.bin' is damaged"));
+    EXPECT_THAT(status.message(), HasSubstr("compile the model again"));
+  }
+  // Contents that cannot be read are explained by the hash.
+  FlipByte(File("tokenizer.bin"), 0);
+  EXPECT_THAT(Package::Open(path_, options).status().message(), HasSubstr("is damaged: its hash"));
+  // Nobody asks: the package waits for itself.
+  WriteSample(path_);
+  EXPECT_TRUE(Package::Open(path_, options).ok());
 }
 
 TEST_F(PackageTest, WithoutVerifyOnlySizesCount) {

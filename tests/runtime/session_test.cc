@@ -189,6 +189,21 @@ TEST_F(SessionTest, EndTokenEndsTheAnswer) {
   EXPECT_GT(ended, 0);
 }
 
+TEST_F(SessionTest, RefusesDamagedWeights) {
+  test::TempFolder folder;
+  SessionOptions options;
+  options.package_path = test::MakeTinyPackage(folder.path());
+  const std::string path = options.package_path + "/weights.bin";
+  std::string bytes = *ReadFile(path);
+  bytes[bytes.size() / 2] ^= 1;
+  ASSERT_TRUE(WriteFileAtomically(path, bytes).ok());
+  const Status status = Session::Open(options).status();
+  EXPECT_EQ(status.code(), StatusCode::kCorruptData);
+  EXPECT_THAT(status.message(), HasSubstr("weights.bin' is damaged"));
+  options.verify = false;
+  EXPECT_TRUE(Session::Open(options).ok());
+}
+
 TEST_F(SessionTest, SeedsDecide) {
   RunOptions options;
   options.temperature = 2;
