@@ -1,6 +1,5 @@
 #include "host/dispatch.h"
 
-#include <hwy/targets.h>
 #if defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
@@ -32,8 +31,21 @@ constexpr std::array<TargetName, std::size(kAllCpuTargets)> kTargets = {{
     {CpuTarget::kScalar, "scalar"},
 }};
 
-#if defined(__aarch64__)
+// The processor is asked here rather than by Highway, whose library takes milliseconds to
+// load: it measures a clock.
+#if defined(__x86_64__)
+bool HasAvx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+}
+bool HasAvx512() {
+  return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
+}
+#elif defined(__aarch64__)
 // Bits of the kernel's interface, which headers older than they lack.
+constexpr unsigned long kHwcapAsimd = 1UL << 1;
 constexpr unsigned long kHwcapDotprod = 1UL << 20;
 constexpr unsigned long kHwcap2I8mm = 1UL << 13;
 
@@ -50,22 +62,21 @@ std::string_view CpuTargetName(CpuTarget target) {
 }
 
 bool IsSupported(CpuTarget target) {
-  const int64_t features = hwy::SupportedTargets();
   switch (target) {
     case CpuTarget::kScalar:
       return true;
 #if defined(__x86_64__)
     case CpuTarget::kSse4:
-      return (features & HWY_SSE4) != 0;
+      return __builtin_cpu_supports("sse4.2") != 0;
     case CpuTarget::kAvx2:
-      return (features & HWY_AVX2) != 0;
+      return HasAvx2();
     case CpuTarget::kAvx512:
-      return (features & HWY_AVX3) != 0;
+      return HasAvx512();
     case CpuTarget::kAvx512Vnni:
-      return (features & HWY_AVX3) != 0 && __builtin_cpu_supports("avx512vnni") != 0;
+      return HasAvx512() && __builtin_cpu_supports("avx512vnni") != 0;
 #elif defined(__aarch64__)
     case CpuTarget::kNeon:
-      return (features & HWY_NEON) != 0;
+      return (getauxval(AT_HWCAP) & kHwcapAsimd) != 0;
     case CpuTarget::kNeonDotprod:
       return HasDotprod();
     case CpuTarget::kNeonI8mm:

@@ -2,29 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
-#include <unordered_map>
-#include <utility>
+#include <iterator>
 
 #include "host/int_product.h"
 #include "host/parallel.h"
+#include "host/shared_values.h"
 
 namespace spillway::host {
-namespace {
-
-// Those that are alive, by their constant.
-struct Known {
-  std::mutex mutex;
-  std::unordered_multimap<const ConstantData*, std::weak_ptr<const PackedWeights>> weights;
-};
-
-Known& AllKnown() {
-  static Known* const known = new Known;  // never destroyed: graphs may outlive statics
-  return *known;
-}
-
-}  // namespace
-
 PackedWeights::PackedWeights(const Tensor& weight)
     : source_(weight.data),
       block_size_(weight.encoding.kind == Encoding::Kind::kBlock ? weight.encoding.block_size : 0),
@@ -39,35 +23,34 @@ bool PackedWeights::IsOf(const Tensor& weight) const {
 std::shared_ptr<const PackedWeights> PackedWeights::Get(const Tensor& weight,
                                                         const KernelTable& table,
                                                         ThreadPool& pool) {
-  Known& known = AllKnown();
-  const std::lock_guard<std::mutex> lock(known.mutex);
-  const auto [first, last] = known.weights.equal_range(weight.data.get());
-  for (auto entry = first; entry != last; ++entry) {
-    const auto packed = entry->second.lock();
-    if (packed != nullptr && packed->IsOf(weight)) return packed;
-  }
-  std::erase_if(known.weights, [](const auto& entry) { return entry.second.expired(); });
-  const std::shared_ptr<PackedWeights> packed(new PackedWeights(weight));
+  static auto* const known = new SharedValues<const ConstantData*, PackedWeights>;
+  const auto make = [&] {
+    const std::shared_ptr<PackedWeights> made(new PackedWeights(weight));
+    made->Arrange(weight, table, pool);
+    return made;
+  };
+  const std::shared_ptr<const PackedWeights> shared = known->Get(weight.data.get(), make);
+  // The same bytes with other scales: a graph of its own kind, which shares nothing.
+  return shared->IsOf(weight) ? shared : make();
+}
+
+void PackedWeights::Arrange(const Tensor& weight, const KernelTable& table, ThreadPool& pool) {
   const DataLayout layout = weight.data->layout();
   const std::byte* bytes = weight.data->bytes().data();
-  if (layout == DataLayout::kPackedN16K4 && packed->block_size_ == 0) {
-    packed->data_ = reinterpret_cast<const int8_t*>(bytes);
-  } else if (layout == DataLayout::kPackedNibbles && packed->cols_ % 8 == 0 &&
-             packed->block_size_ % 8 == 0) {
-    packed->nibbles_ = bytes;
-    packed->ArrangeMultipliers();
+  if (layout == DataLayout::kPackedN16K4 && block_size_ == 0) {
+    data_ = reinterpret_cast<const int8_t*>(bytes);
+  } else if (layout == DataLayout::kPackedNibbles && cols_ % 8 == 0 && block_size_ % 8 == 0) {
+    nibbles_ = bytes;
+    ArrangeMultipliers();
   } else {
-    packed->Pack(weight, pool);
+    Pack(weight, pool);
   }
   if (weight.sums != nullptr) {
-    packed->sums_.assign((packed->rows_ + 15) / 16 * 16, 0.0);
-    const auto* sums = reinterpret_cast<const int32_t*>(weight.sums->bytes().data());
-    std::copy_n(sums, packed->rows_, packed->sums_.begin());
+    stored_sums_ = weight.sums;
+    sums_ = reinterpret_cast<const int32_t*>(stored_sums_->bytes().data());
   } else {
-    packed->Sum(table, pool);
+    Sum(table, pool);
   }
-  known.weights.emplace(weight.data.get(), packed);
-  return packed;
 }
 
 NibbleColumns PackedWeights::Nibbles(size_t first, size_t count) const {
@@ -123,15 +106,18 @@ void PackedWeights::Sum(const KernelTable& table, ThreadPool& pool) {
   const size_t row_bytes = table.products->linear_row_bytes(DType::kU8, k_groups * 4);
   const size_t unpacked = is_nibbles() ? k_groups * 64 : 0;
   const size_t of_thread = k_groups * 4 + row_bytes + unpacked;
-  sums_.resize(blocks * 16);
+  own_sums_.resize(blocks * 16);
+  sums_ = own_sums_.data();
   AlignedBuffer scratch(pool.threads() * of_thread);
   ParallelFor(pool, blocks, k_groups * 64, [&](size_t begin, size_t end, size_t thread) {
     std::byte* ones = scratch.data() + thread * of_thread;
     auto* copy = reinterpret_cast<int8_t*>(ones + k_groups * 4 + row_bytes);
     for (size_t b = begin; b < end; ++b) {
       if (is_nibbles()) Unpack(b * 16, 16, copy);
+      double sums[16];
       ColumnSums(table, {is_nibbles() ? copy : data_ + b * k_groups * 64, k_groups, 16}, ones,
-                 sums_.data() + b * 16);
+                 sums);
+      std::copy(std::begin(sums), std::end(sums), own_sums_.begin() + b * 16);
     }
   });
 }

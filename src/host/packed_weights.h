@@ -33,14 +33,15 @@ class PackedWeights {
   // The same columns in kPackedN16K4, block scales multiplied in, whole blocks of 16.
   void Unpack(size_t first, size_t count, int8_t* out) const;
 
-  // The sum of each channel's weights, [N] and zeros up to whole blocks of 16.
-  const double* sums() const { return sums_.data(); }
+  // The sum of each channel's weights, [N].
+  const int32_t* sums() const { return sums_; }
 
  private:
   explicit PackedWeights(const Tensor& weight);
   bool IsOf(const Tensor& weight) const;
   void Pack(const Tensor& weight, ThreadPool& pool);
   void ArrangeMultipliers();
+  void Arrange(const Tensor& weight, const KernelTable& table, ThreadPool& pool);
   void Sum(const KernelTable& table, ThreadPool& pool);
 
   std::shared_ptr<const ConstantData> source_;
@@ -51,7 +52,9 @@ class PackedWeights {
   const int8_t* data_ = nullptr;
   const std::byte* nibbles_ = nullptr;
   std::vector<uint8_t> multipliers_;  // as NibbleColumns has them
-  std::vector<double> sums_;
+  const int32_t* sums_ = nullptr;     // in stored_sums_ or own_sums_
+  std::shared_ptr<const ConstantData> stored_sums_;
+  std::vector<int32_t> own_sums_;
 };
 
 }  // namespace spillway::host

@@ -144,10 +144,20 @@ inline double RmsInverse(double sum_squares, double scale, double count, double 
 // the result to whole steps (measured: 98% of results reproduced, the others within
 // 11 steps); otherwise units of 2^-31 and the nearest step.
 inline bool SoftmaxIsCut(DType in, DType out) { return in == DType::kU16 && out == DType::kU16; }
-inline uint32_t SoftmaxWeight(double scale, int64_t below_max, bool cut) {
-  const double weight = std::exp(-scale * static_cast<double>(below_max));
+// In two factors, so that a table takes few exponentials: of multiples of kSoftmaxStride, and
+// of the rest.
+inline constexpr int64_t kSoftmaxStride = 128;
+inline double SoftmaxFactor(double scale, int64_t below_max) {
+  return std::exp(-scale * static_cast<double>(below_max));
+}
+inline uint32_t SoftmaxWeight(double coarse, double fine, bool cut) {
+  const double weight = coarse * fine;
   return static_cast<uint32_t>(cut ? std::floor(weight * 32768.0)
                                    : std::nearbyint(weight * 2147483648.0));
+}
+inline uint32_t SoftmaxWeight(double scale, int64_t below_max, bool cut) {
+  const int64_t rest = below_max % kSoftmaxStride;
+  return SoftmaxWeight(SoftmaxFactor(scale, below_max - rest), SoftmaxFactor(scale, rest), cut);
 }
 
 }  // namespace spillway::host

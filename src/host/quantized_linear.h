@@ -39,6 +39,20 @@ class PreparedRows {
   size_t buffer_;  // [R][row_bytes], shared
 };
 
+// What a Linear computes with besides its weights: a value for each of the N columns, padded
+// to whole blocks of 16. The same for all graphs that have this Linear.
+struct LinearTerms {
+  LinearTerms(const Graph& graph, const Op& op, const KernelTable& table,
+              std::shared_ptr<const PackedWeights> packed);
+
+  std::shared_ptr<const PackedWeights> weights;
+  float weight_scale;
+  std::vector<float> channel_scales;
+  double unit;
+  std::vector<double> factors, corrections;
+  std::vector<double> bases;  // what the products' own base left out; empty: nothing
+};
+
 class QuantizedLinear {
  public:
   static constexpr size_t kTileColumns = 64;
@@ -58,17 +72,11 @@ class QuantizedLinear {
                size_t out_stride) const;
 
  private:
-  void ComputeFactors(const Graph& graph, const Op& op);
-  void ComputeCorrections(const Graph& graph, const Op& op);
-
   const KernelTable& table_;
   size_t k_, n_;
   OutputSpec out_;
-  std::shared_ptr<const PackedWeights> weights_;
-  double unit_;
-  // [N], padded to whole blocks of 16.
-  std::vector<double> factors_, corrections_;
-  std::vector<double> bases_;  // what the products' own base left out; empty: nothing
+  std::shared_ptr<const LinearTerms> terms_;
+  const PackedWeights& weights_;
   const Workspace& workspace_;
   // In each thread's part:
   size_t scratch_;   // [kProductScratch] f64

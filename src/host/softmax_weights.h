@@ -3,6 +3,8 @@
 #ifndef SPILLWAY_HOST_SOFTMAX_WEIGHTS_H_
 #define SPILLWAY_HOST_SOFTMAX_WEIGHTS_H_
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -15,10 +17,15 @@ namespace spillway::host {
 // the first 0: all further ones are 0, too. Not empty.
 template <typename T>
 std::vector<T> SoftmaxWeights(float scale, int64_t range, bool cut) {
+  std::array<double, kSoftmaxStride> fine;
+  for (int64_t i = 0; i < kSoftmaxStride; ++i) fine[i] = SoftmaxFactor(scale, i);
   std::vector<T> weights;
-  for (int64_t below = 0; below <= range; ++below) {
-    weights.push_back(static_cast<T>(SoftmaxWeight(scale, below, cut)));
-    if (weights.back() == 0) break;
+  for (int64_t below = 0; below <= range; below += kSoftmaxStride) {
+    const double coarse = SoftmaxFactor(scale, below);
+    for (int64_t i = 0; i < std::min(kSoftmaxStride, range + 1 - below); ++i) {
+      weights.push_back(static_cast<T>(SoftmaxWeight(coarse, fine[i], cut)));
+      if (weights.back() == 0) return weights;
+    }
   }
   return weights;
 }
