@@ -119,6 +119,7 @@ class Analysis {
                                                             std::make_shared<ThreadPool>(threads)));
     HostModelOptions host;
     host.threads = threads;
+    host.cache_in_rows = true;
     SPILLWAY_ASSIGN_OR_RETURN(quantised_, HostModelExecutor::Open(package_, host));
     return OkStatus();
   }

@@ -180,7 +180,8 @@ class OperationComparison {
     if (graphs.decode.empty()) {
       return UnsupportedError("operations are compared for packages with kv_forward");
     }
-    SPILLWAY_ASSIGN_OR_RETURN(const auto host, HostModelExecutor::Open(package_));
+    SPILLWAY_ASSIGN_OR_RETURN(const auto host,
+                              HostModelExecutor::Open(package_, {.cache_in_rows = true}));
     Generator generator(host.get());
     const std::span<const uint32_t> before = std::span(tokens).first(tokens.size() - 1);
     const uint32_t kept = generator.StartPrompt(before);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/memory.h"
+#include "graph/packed_cache.h"
 #include "host/fused_kernels.h"
 #include "host/int_product.h"
 #include "host/integer_functions.h"
@@ -22,9 +23,9 @@
 namespace spillway::host {
 namespace {
 
-constexpr size_t kBlock = 64;            // columns of the context
-constexpr size_t kMostTokens = 16;       // of an item of work
-constexpr size_t kScoreBytes = 1 << 19;  // that an item may keep
+constexpr size_t kBlock = PackedCache::kBlock;  // columns of the context
+constexpr size_t kMostTokens = 16;              // of an item of work
+constexpr size_t kScoreBytes = 1 << 19;         // that an item may keep
 
 // What a row of the mask says of a block.
 enum class View : uint8_t { kHidden, kOpen, kMixed };
@@ -63,6 +64,7 @@ struct Places {
     weights = take(rows * products.linear_row_bytes(DType::kU16, size.columns));
     k = take(kBlock * size.head_dim);
     v = take(size.columns * size.head_dim);
+    mixed = take(rows * size.head_dim * sizeof(double));
     blocks = take(size.blocks * sizeof(uint32_t));
     ones = take(longest + products.linear_row_bytes(DType::kU8, longest));
     base = take(std::max(kBlock, size.head_dim) * sizeof(double));
@@ -70,7 +72,7 @@ struct Places {
     product = take(kProductScratch * sizeof(double));
   }
   size_t q_row_bytes;
-  size_t q, scores, row_max, weights, k, v, blocks, ones, base, correction, product;
+  size_t q, scores, row_max, weights, k, v, mixed, blocks, ones, base, correction, product;
 };
 
 // The same as addresses.
@@ -87,6 +89,7 @@ struct Scratch {
     place(weights, places.weights);
     place(k, places.k);
     place(v, places.v);
+    place(mixed, places.mixed);
     place(blocks, places.blocks);
     place(ones, places.ones);
     place(base, places.base);
@@ -100,7 +103,8 @@ struct Scratch {
   uint16_t* row_max;   // [group][tokens]
   std::byte* weights;  // [group][tokens][a prepared row]
   int8_t* k;           // a block, packed
-  int8_t* v;           // all blocks of the item, packed
+  int8_t* v;           // all blocks of the item that are not in a packed cache
+  double* mixed;       // [group][tokens][head_dim]
   uint32_t* blocks;    // of the item
   std::byte* ones;     // of ColumnSums()
   double *base, *correction;
@@ -114,6 +118,7 @@ class AttentionKernel : public Kernel {
         products_(*options.table->products),
         size_(graph, tensors),
         tokens_(size_.tokens),
+        cache_(size_.kv_heads, size_.head_dim, size_.context - 1),
         score_out_(graph.tensor(tensors.scores)),
         masked_out_(graph.tensor(tensors.masked)),
         mixed_out_(graph.tensor(tensors.mixed)),
@@ -161,6 +166,7 @@ class AttentionKernel : public Kernel {
   }
 
   void LimitRows(size_t first, size_t count) override { tokens_ = first + count; }
+  void ReadPackedCache(bool packed) override { packed_ = packed; }
 
  private:
   struct Item {
@@ -249,9 +255,9 @@ class AttentionKernel : public Kernel {
     std::fill_n(scratch.row_max, rows, uint16_t{0});
     for (size_t i = 0; i < item.blocks; ++i) {
       const Columns columns = ColumnsOf(scratch.blocks[i]);
-      PackKeys(item.head, columns, buffers, scratch);
+      const int8_t* keys = Keys(item.head, columns, buffers, scratch);
       QuantizedProduct(table_, {scratch.q, scratch.q_row_bytes, rows, DType::kU16},
-                       {scratch.k, size_.head_dim / 4, columns.count},
+                       {keys, size_.head_dim / 4, columns.count},
                        {scratch.base, scratch.correction, score_factors_.data(), kUnit, score_out_},
                        scratch.product, reinterpret_cast<std::byte*>(scratch.scores + i * kBlock),
                        stride * sizeof(uint16_t));
@@ -271,21 +277,27 @@ class AttentionKernel : public Kernel {
     }
   }
 
-  // scratch.k, base and correction of a block.
-  void PackKeys(size_t head, const Columns& columns, const StepBuffers& buffers,
-                Scratch& scratch) const {
-    const size_t ld = columns.fresh ? size_.tokens : size_.past;
-    const std::byte* keys = buffers.inputs[columns.fresh ? 2 : 4];
-    const auto* at = reinterpret_cast<const uint8_t*>(keys) + head * size_.head_dim * ld;
+  // The packed keys of a block; also scratch.base and correction for them.
+  const int8_t* Keys(size_t head, const Columns& columns, const StepBuffers& buffers,
+                     Scratch& scratch) const {
+    const std::byte* from = buffers.inputs[columns.fresh ? 2 : 4];
     const size_t k_groups = size_.head_dim / 4;
-    table_.vectors->pack_columns(at + columns.first, ld, size_.head_dim, columns.count,
-                                 k_groups * 64, scratch.k);
-    ColumnSums(table_, {scratch.k, k_groups, columns.count}, scratch.ones, scratch.base);
+    const int8_t* keys = scratch.k;
+    if (packed_ && !columns.fresh) {
+      keys = reinterpret_cast<const int8_t*>(from) + cache_.KeyAt(head, 0, columns.first);
+    } else {
+      const size_t ld = columns.fresh ? size_.tokens : size_.past;
+      const auto* at = reinterpret_cast<const uint8_t*>(from) + head * size_.head_dim * ld;
+      table_.vectors->pack_columns(at + columns.first, ld, size_.head_dim, columns.count,
+                                   k_groups * 64, scratch.k);
+    }
+    ColumnSums(table_, {keys, k_groups, columns.count}, scratch.ones, scratch.base);
     const double base = products_.linear_base(DType::kU16);
     for (size_t c = 0; c < kBlock; ++c) {
       scratch.correction[c] = ZeroPointCorrection(q_offset_ * scratch.base[c], kUnit);
       scratch.base[c] *= base;
     }
+    return keys;
   }
 
   uint16_t AddMask(const uint16_t* mask, size_t count, uint16_t* values) const {
@@ -315,8 +327,6 @@ class AttentionKernel : public Kernel {
         std::fill(values + i * kBlock + count, values + (i + 1) * kBlock, uint16_t{0});
       }
       table_.vectors->cut_u16(values, 1.0 / (static_cast<double>(sum) * weight_scale_), stride);
-      products_.prepare_linear_row(reinterpret_cast<const std::byte*>(values), DType::kU16, stride,
-                                   scratch.weights + row * WeightRowBytes(item));
     }
   }
 
@@ -330,37 +340,97 @@ class AttentionKernel : public Kernel {
     return sum;
   }
 
-  size_t WeightRowBytes(const Item& item) const {
-    return products_.linear_row_bytes(DType::kU16, item.blocks * kBlock);
-  }
+  // Blocks of an item whose values lie together: kPackedN16K4 with `stride` bytes from one
+  // block of 16 of head_dim to the next.
+  struct Stretch {
+    size_t first, blocks;
+    const int8_t* values;
+    size_t stride;
+  };
 
-  void Mix(const Item& item, const StepBuffers& buffers, Scratch& scratch) const {
-    const size_t k_groups = item.blocks * kBlock / 4;
-    for (size_t i = 0; i < item.blocks; ++i) {
-      const Columns columns = ColumnsOf(scratch.blocks[i]);
+  // The stretch that begins with block `first` of the item.
+  Stretch StretchAt(const Item& item, size_t first, const StepBuffers& buffers,
+                    Scratch& scratch) const {
+    const uint32_t* blocks = scratch.blocks;
+    const bool cached = packed_ && blocks[first] < size_.cache_blocks;
+    size_t end = first + 1;
+    while (end < item.blocks &&
+           (!cached || (blocks[end] == blocks[end - 1] + 1 && blocks[end] < size_.cache_blocks))) {
+      ++end;
+    }
+    if (cached) {
+      const size_t at = cache_.ValueAt(item.head, blocks[first] * kBlock, 0);
+      return {first, end - first, reinterpret_cast<const int8_t*>(buffers.inputs[5]) + at,
+              cache_.columns() * 16};
+    }
+    const Stretch part = {first, end - first, scratch.v, (end - first) * kBlock * 16};
+    for (size_t i = first; i < end; ++i) {
+      const Columns columns = ColumnsOf(blocks[i]);
       const size_t rows = columns.fresh ? size_.tokens : size_.past;
       const std::byte* values = buffers.inputs[columns.fresh ? 3 : 5];
       const auto* at = reinterpret_cast<const uint8_t*>(values) +
                        (item.head * rows + columns.first) * size_.head_dim;
-      table_.vectors->pack_columns(at, size_.head_dim, columns.count, size_.head_dim, k_groups * 64,
-                                   scratch.v + i * kBlock / 4 * 64);
+      table_.vectors->pack_columns(at, size_.head_dim, columns.count, size_.head_dim, part.stride,
+                                   scratch.v + (i - first) * kBlock * 16);
     }
-    const ProductColumns packed = {scratch.v, k_groups, size_.head_dim};
-    const double base = products_.linear_base(DType::kU16);
-    if (base != 0.0) {
-      ColumnSums(table_, packed, scratch.ones, scratch.base);
-      for (size_t c = 0; c < size_.head_dim; ++c) scratch.base[c] *= base;
+    return part;
+  }
+
+  // The weights of a stretch as the products read them: rows [group][tokens].
+  ProductRows PrepareWeights(const Item& item, const Stretch& part, Scratch& scratch) const {
+    const size_t k = part.blocks * kBlock;
+    const ProductRows rows = {scratch.weights, products_.linear_row_bytes(DType::kU16, k),
+                              size_.group * item.tokens, DType::kU16};
+    for (size_t r = 0; r < rows.count; ++r) {
+      const uint16_t* from = scratch.scores + r * item.blocks * kBlock + part.first * kBlock;
+      products_.prepare_linear_row(reinterpret_cast<const std::byte*>(from), DType::kU16, k,
+                                   scratch.weights + r * rows.row_bytes);
+    }
+    return rows;
+  }
+
+  void Mix(const Item& item, const StepBuffers& buffers, Scratch& scratch) const {
+    const size_t rows = size_.group * item.tokens;
+    std::fill_n(scratch.mixed, rows * size_.head_dim, 0.0);
+    std::fill_n(scratch.base, size_.head_dim, 0.0);
+    for (size_t first = 0; first < item.blocks;) {
+      const Stretch part = StretchAt(item, first, buffers, scratch);
+      AddStretch(part, PrepareWeights(item, part, scratch), scratch);
+      first += part.blocks;
     }
     const size_t size = DTypeSize(mixed_out_.dtype);
-    for (size_t g = 0; g < size_.group; ++g) {
-      const size_t row = (item.head * size_.group + g) * size_.tokens + item.token;
-      QuantizedProduct(
-          table_,
-          {scratch.weights + g * item.tokens * WeightRowBytes(item), WeightRowBytes(item),
-           item.tokens, DType::kU16},
-          packed, {scratch.base, no_correction_.data(), mixed_factors_.data(), kUnit, mixed_out_},
-          scratch.product, static_cast<std::byte*>(buffers.output) + row * size_.head_dim * size,
-          size_.head_dim * size);
+    for (size_t row = 0; row < rows; ++row) {
+      double* values = scratch.mixed + row * size_.head_dim;
+      table_.vectors->finish_product(values, scratch.base, kUnit, no_correction_.data(),
+                                     mixed_factors_.data(), size_.head_dim);
+      const size_t g = item.head * size_.group + row / item.tokens;
+      const size_t to = g * size_.tokens + item.token + row % item.tokens;
+      table_.vectors->store(values, size_.head_dim, mixed_out_,
+                            static_cast<std::byte*>(buffers.output) + to * size_.head_dim * size);
+    }
+  }
+
+  // Adds weights by values to scratch.mixed, and to scratch.base what the products' base
+  // leaves out.
+  void AddStretch(const Stretch& part, const ProductRows& weights, Scratch& scratch) const {
+    constexpr size_t kRows = kProductScratch / 16;
+    const size_t k_groups = part.blocks * kBlock / 4;
+    const double base = products_.linear_base(DType::kU16);
+    for (size_t c = 0; c < size_.head_dim; c += 16) {
+      const int8_t* values = part.values + c / 16 * part.stride;
+      for (size_t r = 0; r < weights.count; r += kRows) {
+        const size_t count = std::min(kRows, weights.count - r);
+        products_.linear(weights.data + r * weights.row_bytes, weights.row_bytes, count,
+                         weights.dtype, values, k_groups, 1, scratch.product);
+        for (size_t i = 0; i < count; ++i) {
+          double* to = scratch.mixed + (r + i) * size_.head_dim + c;
+          for (size_t j = 0; j < 16; ++j) to[j] += scratch.product[i * 16 + j];
+        }
+      }
+      if (base == 0.0) continue;
+      double sums[16];
+      ColumnSums(table_, {values, k_groups, 16}, scratch.ones, sums);
+      for (size_t j = 0; j < 16; ++j) scratch.base[c + j] += base * sums[j];
     }
   }
 
@@ -370,6 +440,8 @@ class AttentionKernel : public Kernel {
   const IntegerProducts& products_;
   Sizes size_;
   size_t tokens_;  // to compute, from the first
+  PackedCache cache_;
+  bool packed_ = false;  // the cache is one
   OutputSpec score_out_, masked_out_, mixed_out_;
   IntegerBinary add_mask_;
   int32_t q_offset_ = 0, score_offset_ = 0, mask_offset_ = 0;

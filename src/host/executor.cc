@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <set>
 
 #include "base/memory.h"
@@ -25,7 +26,11 @@ class PlannedExecutor : public Executor {
         table_(KernelsFor(SelectTarget())),
         workspace_(pool->threads()),
         steps_(IsFused() ? FusedSteps(*graph_) : SingleSteps(*graph_)),
-        plan_(PlanMemory(*graph_, steps_)) {}
+        plan_(PlanMemory(*graph_, steps_)) {
+    if (IsFused()) caches_ = FindCacheInputs(*graph_, steps_);
+    caches_.resize(graph_->inputs().size());
+    packed_.resize(graph_->inputs().size(), false);
+  }
 
   Status Prepare() {
     SPILLWAY_RETURN_IF_ERROR(CheckOutputsDiffer());
@@ -53,11 +58,9 @@ class PlannedExecutor : public Executor {
   std::span<std::byte> output(size_t index) override {
     return {output_data_[index], graph_->tensor(graph_->outputs()[index]).Bytes()};
   }
-  void BindInput(size_t index, std::byte* data) override {
-    if (input_data_[index] == data) return;
-    input_data_[index] = data;
-    stale_ = true;
-  }
+  void BindInput(size_t index, std::byte* data) override { Bind(index, data, false); }
+  bool TakesPackedCache(size_t index) const override { return caches_[index].has_value(); }
+  void BindPackedCache(size_t index, std::byte* data) override { Bind(index, data, true); }
   void BindOutput(size_t index, std::byte* data) override {
     if (output_data_[index] == data) return;
     output_data_[index] = data;
@@ -100,6 +103,13 @@ class PlannedExecutor : public Executor {
     std::vector<std::byte*> outputs;
   };
 
+  void Bind(size_t index, std::byte* data, bool packed) {
+    if (input_data_[index] == data && packed_[index] == packed) return;
+    input_data_[index] = data;
+    packed_[index] = packed;
+    stale_ = true;
+  }
+
   bool IsFused() const { return !options_.reference_kernels && !options_.single_operations; }
 
   std::unique_ptr<Kernel> MakeKernel(const Step& step) {
@@ -125,6 +135,12 @@ class PlannedExecutor : public Executor {
 
   // What a group of operations keeps to itself is seen by running them one by one.
   Status RunEveryOperation(const TensorObserver& observer) {
+    if (std::find(packed_.begin(), packed_.end(), true) != packed_.end()) {
+      return FailedPreconditionError(
+          fmt::format("graph {}: single operations, which an observer sees, read no packed cache; "
+                      "bind its rows",
+                      graph_->name()));
+    }
     if (single_ == nullptr) {
       ExecutorOptions options = options_;
       options.single_operations = true;
@@ -223,6 +239,11 @@ class PlannedExecutor : public Executor {
       for (size_t i = 0; i < steps_[s].outputs.size(); ++i) {
         prepared_[s].outputs[i] = Address(steps_[s].outputs[i]);
       }
+      if (steps_[s].attention && steps_[s].attention->k_cache) {
+        const MemoryPlan::Location& keys = plan_.tensors[*steps_[s].attention->k_cache];
+        prepared_[s].kernel->ReadPackedCache(keys.place == MemoryPlan::Place::kInput &&
+                                             packed_[keys.index]);
+      }
     }
     stale_ = false;
   }
@@ -237,6 +258,8 @@ class PlannedExecutor : public Executor {
   AlignedBuffer arena_;
   std::vector<AlignedBuffer> owned_;  // inputs, then outputs
   std::vector<std::byte*> input_data_, output_data_;
+  std::vector<std::optional<CacheInput>> caches_;  // by input
+  std::vector<bool> packed_;                       // inputs that are bound as a PackedCache
   std::vector<PreparedStep> prepared_;
   struct {
     uint32_t of = 0, rows = 0;

@@ -49,11 +49,17 @@ class Executor {
   // 64-byte aligned, at least as large as the tensor, and outlive the executor
   // or the next Bind. May be changed between runs.
   virtual void BindInput(size_t index, std::byte* data) = 0;
+  // Whether attention alone reads input `index`, as the keys or values of its cache, so that
+  // they can be bound as a PackedCache of the context's length less one token: all that an
+  // executor reads so, or none.
+  virtual bool TakesPackedCache(size_t index) const = 0;
+  virtual void BindPackedCache(size_t index, std::byte* data) = 0;
   virtual void BindOutput(size_t index, std::byte* data) = 0;
 
   // Executes every step. kInvalidArgument when an index input is out of range
   // of its table (names the tensor and the value). With an observer, operations run
-  // one by one, with the same results (and memory for it is allocated once).
+  // one by one, with the same results (and memory for it is allocated once);
+  // kFailedPrecondition when a cache is bound packed.
   virtual Status Run(const TensorObserver& observer = nullptr) = 0;
 
   // For the next runs, of all tensors [1, 1, of, W] only the first `rows` rows are needed

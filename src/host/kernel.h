@@ -34,6 +34,9 @@ class Kernel {
   // on only rows [first, first + count) are needed. Linear leaves the others as they are;
   // other kernels may compute more.
   virtual void LimitRows(size_t /*first*/, size_t /*count*/) {}
+  // For attention: from now on its cache inputs are a PackedCache of CL - 1 tokens, or
+  // row-major again.
+  virtual void ReadPackedCache(bool /*packed*/) {}
 };
 
 // kUnsupported, with the operation and its types, when the host has no kernel;

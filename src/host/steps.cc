@@ -223,4 +223,34 @@ std::vector<Step> FusedSteps(const Graph& graph) {
   return DropUnused(graph, std::move(steps));
 }
 
+std::vector<std::optional<CacheInput>> FindCacheInputs(const Graph& graph,
+                                                       const std::vector<Step>& steps) {
+  std::vector<std::optional<CacheInput>> found(graph.inputs().size());
+  std::vector<bool> has_other_use(graph.tensors().size(), false);
+  std::vector<TensorId> caches;
+  for (const Step& step : steps) {
+    const bool cached = step.attention && step.attention->k_cache;
+    const size_t others = step.inputs.size() - (cached ? 2 : 0);
+    for (size_t i = 0; i < others; ++i) has_other_use[step.inputs[i]] = true;
+    if (!cached) continue;
+    const AttentionTensors& tensors = *step.attention;
+    const Shape& keys = graph.tensor(*tensors.k_cache).shape;
+    const uint32_t context = graph.tensor(tensors.mask).shape[3];
+    for (const bool is_values : {false, true}) {
+      const TensorId id = is_values ? *tensors.v_cache : *tensors.k_cache;
+      caches.push_back(id);
+      const auto at = std::find(graph.inputs().begin(), graph.inputs().end(), id);
+      if (at == graph.inputs().end()) return {};
+      std::optional<CacheInput>& input = found[static_cast<size_t>(at - graph.inputs().begin())];
+      if (input && input->is_values != is_values) return {};
+      input = CacheInput{is_values, keys[3], PackedCache(keys[1], keys[2], context - 1)};
+    }
+  }
+  for (const TensorId id : graph.outputs()) has_other_use[id] = true;
+  for (const TensorId id : caches) {
+    if (has_other_use[id]) return {};
+  }
+  return found;
+}
+
 }  // namespace spillway::host

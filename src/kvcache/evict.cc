@@ -23,13 +23,29 @@ struct Half {
   uint16_t bits;
 };
 
-// The keys of one head.
+// Keys of a layer, [kv_heads, head_dim, columns].
 template <typename T>
-struct HeadKeys {
-  const T* from;  // [head_dim, from_columns]
-  size_t from_columns;
-  T* to;  // [head_dim, to_columns]
-  size_t to_columns;
+struct RowKeys {
+  T* data;
+  size_t head_dim, columns;
+  T Get(size_t head, size_t d, size_t column) const { return data[At(head, d, column)]; }
+  void Set(size_t head, size_t d, size_t column, T key) const { data[At(head, d, column)] = key; }
+
+ private:
+  size_t At(size_t head, size_t d, size_t column) const {
+    return (head * head_dim + d) * columns + column;
+  }
+};
+
+struct PackedKeys {
+  uint8_t* data;
+  PackedCache cache;
+  uint8_t Get(size_t head, size_t d, size_t column) const {
+    return data[cache.KeyAt(head, d, column)] ^ 0x80;
+  }
+  void Set(size_t head, size_t d, size_t column, uint8_t key) const {
+    data[cache.KeyAt(head, d, column)] = key ^ 0x80;
+  }
 };
 
 // The steps that 8-bit keys are turned in, as docs/architecture.md says.
@@ -157,44 +173,77 @@ class FloatTurner {
   std::vector<float> scratch_;  // [head_dim, kTile]
 };
 
-// Columns [from, from + count) turn and become [to, to + count); in the same memory to
-// is less than from, so no column is overwritten before its tile is read.
-template <typename Turner>
-void MoveColumns(Turner& turner, const HeadKeys<typename Turner::Element>& head, size_t dim,
-                 size_t from, size_t to, size_t count, std::vector<typename Turner::Real>& tile) {
-  for (size_t done = 0; done < count; done += kTile) {
-    const size_t width = std::min(kTile, count - done);
-    for (size_t d = 0; d < dim; ++d) {
-      const auto* row = head.from + d * head.from_columns + from + done;
-      for (size_t t = 0; t < width; ++t) tile[d * kTile + t] = turner.Load(row[t]);
-    }
-    turner.Turn(tile.data());
-    for (size_t d = 0; d < dim; ++d) {
-      auto* row = head.to + d * head.to_columns + to + done;
-      for (size_t t = 0; t < width; ++t) row[t] = turner.Save(tile[d * kTile + t]);
+// Columns [first, first + count) become [target, target + count).
+struct Move {
+  size_t first, target, count;
+};
+
+// The columns turn on the way. In the same memory the target is before them, so no column is
+// overwritten before its tile is read.
+template <typename Turner, typename From, typename To>
+void MoveColumns(const KvShape& shape, const Move& move, Turner turner, const From& from,
+                 const To& to) {
+  std::vector<typename Turner::Real> tile(shape.head_dim * kTile);
+  for (size_t head = 0; head < shape.kv_heads; ++head) {
+    for (size_t done = 0; done < move.count; done += kTile) {
+      const size_t width = std::min(kTile, move.count - done);
+      for (size_t d = 0; d < shape.head_dim; ++d) {
+        for (size_t t = 0; t < width; ++t) {
+          tile[d * kTile + t] = turner.Load(from.Get(head, d, move.first + done + t));
+        }
+      }
+      turner.Turn(tile.data());
+      for (size_t d = 0; d < shape.head_dim; ++d) {
+        for (size_t t = 0; t < width; ++t) {
+          to.Set(head, d, move.target + done + t, turner.Save(tile[d * kTile + t]));
+        }
+      }
     }
   }
 }
 
-// The keys of all heads of a layer.
+// What moves from where to where. With `full` set, from keys [kv_heads, head_dim, 1].
 struct LayerMove {
-  const std::byte* from;  // [kv_heads, head_dim, from_columns]
-  size_t from_columns;
-  std::byte* to;  // [kv_heads, head_dim, to_columns]
-  size_t to_columns;
-  size_t first, target, count;  // columns [first, first + count) become [target, ...)
+  const std::byte* full;
+  std::byte* cache;
+  size_t columns;  // of the cache, when it is not packed
+  Move move;
 };
 
 template <typename Turner>
-void MoveHeads(const KvShape& shape, const LayerMove& move, Turner turner) {
+void MoveLayer(const KvShape& shape, const LayerMove& layer, const Turner& turner) {
   using T = typename Turner::Element;
-  std::vector<typename Turner::Real> tile(shape.head_dim * kTile);
+  const RowKeys<const T> full = {reinterpret_cast<const T*>(layer.full), shape.head_dim, 1};
+  const auto move_to = [&](const auto& cache) {
+    if (layer.full != nullptr) {
+      MoveColumns(shape, layer.move, turner, full, cache);
+    } else {
+      MoveColumns(shape, layer.move, turner, cache, cache);
+    }
+  };
+  if constexpr (std::is_same_v<T, uint8_t>) {
+    if (shape.packed) {
+      return move_to(PackedKeys{reinterpret_cast<T*>(layer.cache), shape.packed_cache()});
+    }
+  }
+  move_to(RowKeys<T>{reinterpret_cast<T*>(layer.cache), shape.head_dim, layer.columns});
+}
+
+// The values of the same columns, as they are.
+void MoveValues(const KvShape& shape, size_t columns, const Move& move, std::byte* v) {
+  const size_t row = shape.head_dim * DTypeSize(shape.dtype);
+  const PackedCache packed = shape.packed_cache();
   for (size_t head = 0; head < shape.kv_heads; ++head) {
-    const size_t row = head * shape.head_dim;
-    const HeadKeys<T> one = {
-        reinterpret_cast<const T*>(move.from) + row * move.from_columns, move.from_columns,
-        reinterpret_cast<T*>(move.to) + row * move.to_columns, move.to_columns};
-    MoveColumns(turner, one, shape.head_dim, move.first, move.target, move.count, tile);
+    if (!shape.packed) {
+      std::byte* rows = v + head * columns * row;
+      std::memmove(rows + move.target * row, rows + move.first * row, move.count * row);
+      continue;
+    }
+    for (size_t d = 0; d < shape.head_dim; ++d) {
+      for (size_t t = 0; t < move.count; ++t) {
+        v[packed.ValueAt(head, move.target + t, d)] = v[packed.ValueAt(head, move.first + t, d)];
+      }
+    }
   }
 }
 
@@ -204,15 +253,15 @@ void MoveKeys(const KvShape& shape, const LayerMove& move, const KeyShift& shift
   const bool rotated = !shift.rotation.empty();
   switch (shape.dtype) {
     case DType::kU8:
-      return rotated ? MoveHeads(shape, move, FloatTurner<uint8_t>(shift, encoding, dim))
-                     : MoveHeads(shape, move, IntegerTurner<uint8_t>(shift, encoding));
+      return rotated ? MoveLayer(shape, move, FloatTurner<uint8_t>(shift, encoding, dim))
+                     : MoveLayer(shape, move, IntegerTurner<uint8_t>(shift, encoding));
     case DType::kU16:
-      return rotated ? MoveHeads(shape, move, FloatTurner<uint16_t>(shift, encoding, dim))
-                     : MoveHeads(shape, move, IntegerTurner<uint16_t>(shift, encoding));
+      return rotated ? MoveLayer(shape, move, FloatTurner<uint16_t>(shift, encoding, dim))
+                     : MoveLayer(shape, move, IntegerTurner<uint16_t>(shift, encoding));
     case DType::kF16:
-      return MoveHeads(shape, move, FloatTurner<Half>(shift, encoding, dim));
+      return MoveLayer(shape, move, FloatTurner<Half>(shift, encoding, dim));
     case DType::kF32:
-      return MoveHeads(shape, move, FloatTurner<float>(shift, encoding, dim));
+      return MoveLayer(shape, move, FloatTurner<float>(shift, encoding, dim));
     default:
       assert(false && "a cache is u8, u16, f16 or f32");
   }
@@ -229,17 +278,12 @@ void KvCache::Evict(uint32_t sink, const KeyShift& shift, std::span<const Encodi
   assert(batch >= 1 && sink + batch <= size_);
   assert(!IsFixedPoint(shape_.dtype) || k_encodings.size() == shape_.layers);
   assert(2 * shift.cos.size() <= shape_.head_dim && shift.sin.size() == shift.cos.size());
-  const size_t columns = shape_.context_len - ar_len_;
   const size_t from = sink + batch;
-  const size_t count = stored() > from ? stored() - from : 0;
-  const size_t row = head_bytes();
-  for (uint32_t layer = 0; layer < shape_.layers && count > 0; ++layer) {
-    MoveKeys(shape_, {k_[layer], columns, k_[layer], columns, from, sink, count}, shift,
+  const Move move = {from, sink, stored() > from ? stored() - from : 0};
+  for (uint32_t layer = 0; layer < shape_.layers && move.count > 0; ++layer) {
+    MoveKeys(shape_, {nullptr, k_[layer], columns(), move}, shift,
              EncodingOf(shape_.dtype, k_encodings, layer));
-    for (size_t head = 0; head < shape_.kv_heads; ++head) {
-      std::byte* v = v_[layer] + head * columns * row;
-      std::memmove(v + sink * row, v + from * row, count * row);
-    }
+    MoveValues(shape_, columns(), move, v_[layer]);
   }
   EvictFull(sink, shift, k_encodings);
   size_ -= batch;
@@ -258,15 +302,12 @@ Status KvCache::EvictBy(const std::function<Status()>& move, uint32_t sink, cons
 void KvCache::EvictFull(uint32_t sink, const KeyShift& shift,
                         std::span<const Encoding> k_encodings) {
   if (stored() == size_ || sink + shift.positions == size_) return;
-  const size_t columns = shape_.context_len - ar_len_;
   const size_t to = stored() - shift.positions, row = head_bytes();
   for (uint32_t layer = 0; layer < shape_.layers; ++layer) {
-    const size_t at = layer * shape_.kv_heads * row;
-    MoveKeys(shape_, {full_k_.data() + at, 1, k_[layer], columns, 0, to, 1}, shift,
+    const std::byte* k = full_k_.data() + layer * shape_.kv_heads * row;
+    MoveKeys(shape_, {k, k_[layer], columns(), {0, to, 1}}, shift,
              EncodingOf(shape_.dtype, k_encodings, layer));
-    for (size_t head = 0; head < shape_.kv_heads; ++head) {
-      std::memcpy(v_[layer] + (head * columns + to) * row, full_v_.data() + at + head * row, row);
-    }
+    StoreValues(full_v_.data() + layer * shape_.kv_heads * row, 1, 0, 1, to, v_[layer]);
   }
 }
 

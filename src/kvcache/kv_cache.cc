@@ -110,7 +110,7 @@ void KvCache::Rearrange(uint32_t ar_len) {
   const size_t new_row = (shape_.context_len - ar_len) * element;
   const size_t used = stored() * element;
   const size_t dim = shape_.head_dim;
-  for (uint32_t layer = 0; layer < shape_.layers && used > 0; ++layer) {
+  for (uint32_t layer = 0; layer < shape_.layers && used > 0 && !shape_.packed; ++layer) {
     MoveRows(k_[layer], shape_.kv_heads * dim, used, old_row, new_row);
     MoveRows(v_[layer], shape_.kv_heads, used * dim, old_row * dim, new_row * dim);
   }
@@ -143,42 +143,45 @@ void KvCache::Store(std::span<const std::byte* const> k_new,
                     uint32_t count) {
   assert(k_new.size() == shape_.layers && v_new.size() == shape_.layers && row + count <= ar);
   const size_t element = DTypeSize(shape_.dtype);
-  const size_t columns = shape_.context_len - ar_len_;
   const size_t dim = shape_.head_dim, heads = shape_.kv_heads;
   const size_t begin = size_;
   size_ += count;
-  const size_t kept = std::min<size_t>(size_, columns) - std::min(begin, columns);
+  const size_t kept = std::min<size_t>(size_, columns()) - std::min(begin, columns());
   const bool fills = size_ == shape_.context_len && count > 0;
   for (uint32_t layer = 0; layer < shape_.layers; ++layer) {
-    const std::byte* k = k_new[layer] + row * element;
-    const std::byte* v = v_new[layer] + row * dim * element;
-    if (kept > 0) {
-      CopyRows(element, k, k_[layer] + begin * element, heads * dim, kept, ar, columns);
-      CopyRows(element, v, v_[layer] + begin * dim * element, heads, kept * dim, ar * dim,
-               columns * dim);
-    }
+    StoreKeys(k_new[layer], ar, row, kept, begin, k_[layer]);
+    StoreValues(v_new[layer], ar, row, kept, begin, v_[layer]);
     if (fills) {
-      const size_t at = layer * heads * head_bytes();
-      CopyRows(element, k + (count - 1) * element, full_k_.data() + at, heads * dim, 1, ar, 1);
-      CopyRows(element, v + (count - 1) * dim * element, full_v_.data() + at, heads, dim, ar * dim,
-               dim);
+      const size_t at = layer * heads * head_bytes(), last = row + count - 1;
+      CopyRows(element, k_new[layer] + last * element, full_k_.data() + at, heads * dim, 1, ar, 1);
+      CopyRows(element, v_new[layer] + last * head_bytes(), full_v_.data() + at, heads, dim,
+               ar * dim, dim);
     }
   }
+}
+
+void KvCache::StoreKeys(const std::byte* k_new, uint32_t ar, uint32_t row, size_t count, size_t to,
+                        std::byte* k) const {
+  if (shape_.packed) return shape_.packed_cache().PackKeys(k_new, ar, row, count, to, k);
+  const size_t element = DTypeSize(shape_.dtype);
+  CopyRows(element, k_new + row * element, k + to * element, shape_.kv_heads * shape_.head_dim,
+           count, ar, columns());
+}
+
+void KvCache::StoreValues(const std::byte* v_new, uint32_t ar, uint32_t row, size_t count,
+                          size_t to, std::byte* v) const {
+  if (shape_.packed) return shape_.packed_cache().PackValues(v_new, ar, row, count, to, v);
+  const size_t dim = shape_.head_dim;
+  CopyRows(DTypeSize(shape_.dtype), v_new + row * head_bytes(), v + to * head_bytes(),
+           shape_.kv_heads, count * dim, ar * dim, columns() * dim);
 }
 
 void KvCache::LoadPrefix(std::span<const std::byte* const> k, std::span<const std::byte* const> v,
                          uint32_t count) {
   assert(size_ == 0 && count < shape_.context_len);
+  // A step of `count` tokens, stored as the rows of AR-1 want them.
   ar_len_ = 1;
-  size_ = count;
-  const size_t element = DTypeSize(shape_.dtype);
-  const size_t columns = shape_.context_len - 1;
-  const size_t dim = shape_.head_dim;
-  for (uint32_t layer = 0; layer < shape_.layers; ++layer) {
-    CopyRows(element, k[layer], k_[layer], shape_.kv_heads * dim, count, count, columns);
-    CopyRows(element, v[layer], v_[layer], shape_.kv_heads, count * dim, count * dim,
-             columns * dim);
-  }
+  Store(k, v, count, 0, count);
 }
 
 void KvCache::Truncate(uint32_t size) {

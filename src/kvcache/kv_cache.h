@@ -4,7 +4,9 @@
 // Layout (the graph contract): K transposed [kv_heads, head_dim, CL - AR], V
 // [kv_heads, CL - AR, head_dim], for each layer. Cached token t is column (row)
 // t. CL - AR depends on the graph, so changing from AR-N to AR-1 rearranges the
-// rows once. Nothing else moves, except in an eviction (attention sink).
+// rows once. Nothing else moves, except in an eviction (attention sink). For the host's
+// executor the cache can be a PackedCache of CL - 1 tokens instead (u8 around 128), which
+// is the same for all graphs.
 
 #ifndef SPILLWAY_KVCACHE_KV_CACHE_H_
 #define SPILLWAY_KVCACHE_KV_CACHE_H_
@@ -16,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "graph/packed_cache.h"
 #include "graph/types.h"
 #include "spillway/status.h"
 
@@ -27,6 +30,9 @@ struct KvShape {
   uint32_t head_dim = 0;
   uint32_t context_len = 0;
   DType dtype = DType::kU8;  // kU8, kU16, kF16 or kF32
+  bool packed = false;       // buffers are PackedCaches; kU8 only
+
+  PackedCache packed_cache() const { return {kv_heads, head_dim, context_len - 1}; }
 };
 
 // What becomes of a key whose token moves a fixed number of positions towards the
@@ -91,10 +97,18 @@ class KvCache {
   void EvictFull(uint32_t sink, const KeyShift& shift, std::span<const Encoding> k_encodings);
   // Tokens whose values are in the buffers: a full cache has its last in full_k_, full_v_.
   uint32_t stored() const;
+  // Of a layer's buffers, as the graph with ar_len_ sees them.
+  size_t columns() const { return shape_.context_len - (shape_.packed ? 1 : ar_len_); }
   void Rearrange(uint32_t ar_len);
   // Rows [row, row + count) of a step of `ar` tokens become the next tokens.
   void Store(std::span<const std::byte* const> k_new, std::span<const std::byte* const> v_new,
              uint32_t ar, uint32_t row, uint32_t count);
+  // Rows [row, row + count) of new keys [kv_heads, head_dim, ar] (values [kv_heads, ar,
+  // head_dim]) become tokens [to, to + count) of a layer's buffer.
+  void StoreKeys(const std::byte* k_new, uint32_t ar, uint32_t row, size_t count, size_t to,
+                 std::byte* k) const;
+  void StoreValues(const std::byte* v_new, uint32_t ar, uint32_t row, size_t count, size_t to,
+                   std::byte* v) const;
   size_t head_bytes() const { return shape_.head_dim * DTypeSize(shape_.dtype); }
 
   KvShape shape_;

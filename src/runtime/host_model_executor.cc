@@ -52,16 +52,40 @@ Result<std::unique_ptr<HostModelExecutor>> HostModelExecutor::CreateFrom(
     executor->own_pool_ = std::make_unique<ThreadPool>(options.threads);
     executor->pool_ = executor->own_pool_.get();
   }
+  for (const StepKind kind : {StepKind::kPrefill, StepKind::kDecode}) {
+    SPILLWAY_RETURN_IF_ERROR(executor->MakeStep(kind, options));
+  }
+  executor->graphs_.io.kv.packed = !options.cache_in_rows && executor->CanPackCache();
   executor->AllocateCache();
-  SPILLWAY_RETURN_IF_ERROR(executor->MakeStep(StepKind::kPrefill, options));
-  SPILLWAY_RETURN_IF_ERROR(executor->MakeStep(StepKind::kDecode, options));
+  for (const StepKind kind : {StepKind::kPrefill, StepKind::kDecode}) {
+    const std::vector<StepGraph>& steps = executor->graphs_.of(kind);
+    if (!steps.empty()) executor->Connect(steps, executor->Of(kind));
+  }
   return executor;
+}
+
+// When all graphs can read it so: they share the cache.
+bool HostModelExecutor::CanPackCache() const {
+  for (const StepKind kind : {StepKind::kPrefill, StepKind::kDecode}) {
+    const std::vector<StepGraph>& graphs = graphs_.of(kind);
+    for (size_t s = 0; s < graphs.size(); ++s) {
+      const host::Executor& executor = *Of(kind).shards[s];
+      for (uint32_t layer = 0; layer < graphs[s].layers && graphs[s].has_cache; ++layer) {
+        if (!executor.TakesPackedCache(graphs[s].KInput(layer)) ||
+            !executor.TakesPackedCache(graphs[s].VInput(layer))) {
+          return false;
+        }
+      }
+    }
+  }
+  return graphs_.io.kv.dtype == DType::kU8;
 }
 
 void HostModelExecutor::AllocateCache() {
   const KvShape& kv = graphs_.io.kv;
   const size_t bytes =
-      size_t{kv.kv_heads} * kv.head_dim * (kv.context_len - 1) * DTypeSize(kv.dtype);
+      kv.packed ? kv.packed_cache().bytes()
+                : size_t{kv.kv_heads} * kv.head_dim * (kv.context_len - 1) * DTypeSize(kv.dtype);
   for (uint32_t layer = 0; layer < kv.layers; ++layer) {
     // Columns that no token has written yet are read (and hidden by the mask), so they must
     // hold numbers.
@@ -80,7 +104,6 @@ Status HostModelExecutor::MakeStep(StepKind kind, const HostModelOptions& option
                               host::Executor::Create(graph.graph, pool_, executor_options));
     step.shards.push_back(std::move(executor));
   }
-  if (!graphs.empty()) Connect(graphs, step);
   return OkStatus();
 }
 
@@ -105,9 +128,16 @@ void HostModelExecutor::Connect(const std::vector<StepGraph>& graphs, Step& step
       executor.BindInput(StepGraph::kMask, buffers.mask);
       executor.BindInput(StepGraph::kPositions, first.input(StepGraph::kPositions).data());
     }
+    const auto bind = [&](size_t input, const AlignedBuffer& cache) {
+      if (graphs_.io.kv.packed) {
+        executor.BindPackedCache(input, cache.data());
+      } else {
+        executor.BindInput(input, cache.data());
+      }
+    };
     for (uint32_t layer = 0; layer < graph.layers && graph.has_cache; ++layer) {
-      executor.BindInput(graph.KInput(layer), k_[first_layer + layer].data());
-      executor.BindInput(graph.VInput(layer), v_[first_layer + layer].data());
+      bind(graph.KInput(layer), k_[first_layer + layer]);
+      bind(graph.VInput(layer), v_[first_layer + layer]);
     }
     for (uint32_t layer = 0; layer < graph.layers; ++layer) {
       buffers.k_new.push_back(executor.output(graph.KOutput(layer)).data());
@@ -123,7 +153,7 @@ Status HostModelExecutor::MakeEvictor(const Package& package, const HostModelOpt
   executor_options.reference_kernels = options.reference_kernels;
   SPILLWAY_ASSIGN_OR_RETURN(evictor_,
                             host::Executor::Create(package.evictor(), pool_, executor_options));
-  for (size_t layer = 0; layer < k_.size(); ++layer) {
+  for (size_t layer = 0; layer < k_.size() && !graphs_.io.kv.packed; ++layer) {
     evictor_->BindInput(layer, k_[layer].data());
     evictor_->BindInput(k_.size() + layer, v_[layer].data());
   }
@@ -134,11 +164,23 @@ Status HostModelExecutor::MakeEvictor(const Package& package, const HostModelOpt
 
 Status HostModelExecutor::RunEvictor() {
   if (evictor_ == nullptr) return ModelExecutor::RunEvictor();
+  const KvShape& kv = graphs_.io.kv;
+  const PackedCache packed = kv.packed_cache();
+  const size_t layers = k_.size(), columns = kv.context_len - 1;
+  for (size_t layer = 0; layer < layers && kv.packed; ++layer) {
+    packed.UnpackKeys(k_[layer].data(), columns, evictor_->input(layer).data());
+    packed.UnpackValues(v_[layer].data(), columns, evictor_->input(layers + layer).data());
+  }
   SPILLWAY_RETURN_IF_ERROR(evictor_->Run());
-  for (size_t layer = 0; layer < k_.size(); ++layer) {
-    const std::span<std::byte> k = evictor_->output(layer), v = evictor_->output(k_.size() + layer);
-    std::memcpy(k_[layer].data(), k.data(), k.size());
-    std::memcpy(v_[layer].data(), v.data(), v.size());
+  for (size_t layer = 0; layer < layers; ++layer) {
+    const std::span<std::byte> k = evictor_->output(layer), v = evictor_->output(layers + layer);
+    if (kv.packed) {
+      packed.PackKeys(k.data(), columns, 0, columns, 0, k_[layer].data());
+      packed.PackValues(v.data(), columns, 0, columns, 0, v_[layer].data());
+    } else {
+      std::memcpy(k_[layer].data(), k.data(), k.size());
+      std::memcpy(v_[layer].data(), v.data(), v.size());
+    }
   }
   return OkStatus();
 }

@@ -29,6 +29,9 @@ struct HostModelOptions {
   std::string recipe;    // only for Describe(): "16a8w"
   KvPrefix prefix;       // of graphs that come from no package
   bool evictor = false;  // Open() only: use the package's evictor where it has one
+  // Keep the cache in rows, as the graphs say, even where all could read it packed. Slower;
+  // for observers.
+  bool cache_in_rows = false;
 };
 
 class HostModelExecutor : public ModelExecutor {
@@ -58,7 +61,8 @@ class HostModelExecutor : public ModelExecutor {
   std::optional<AttentionSink> evictor() const override { return evictor_sink_; }
   Status RunEvictor() override;
 
-  // Sees every operation of the following runs; null stops it.
+  // Sees every operation of the following runs, for which the cache must be in rows; null
+  // stops it.
   void set_observer(host::TensorObserver observer) { observer_ = std::move(observer); }
   // Bytes of the arenas and the cache.
   size_t buffer_bytes() const;
@@ -75,6 +79,8 @@ class HostModelExecutor : public ModelExecutor {
       StepGraphs graphs, std::shared_ptr<const EmbeddingTable> embedding,
       const HostModelOptions& options);
   Step& Of(StepKind kind) { return steps_[kind == StepKind::kPrefill ? 0 : 1]; }
+  const Step& Of(StepKind kind) const { return steps_[kind == StepKind::kPrefill ? 0 : 1]; }
+  bool CanPackCache() const;
   void AllocateCache();
   Status MakeStep(StepKind kind, const HostModelOptions& options);
   void Connect(const std::vector<StepGraph>& graphs, Step& step);
@@ -86,7 +92,7 @@ class HostModelExecutor : public ModelExecutor {
   ThreadPool* pool_ = nullptr;
   std::string recipe_;
   host::TensorObserver observer_;
-  std::vector<AlignedBuffer> k_, v_;  // a layer: kv_heads * head_dim * (CL - 1) elements
+  std::vector<AlignedBuffer> k_, v_;  // a layer, as k() and v() say
   std::array<Step, 2> steps_;
   std::optional<AttentionSink> evictor_sink_;
   std::unique_ptr<host::Executor> evictor_;

@@ -74,7 +74,7 @@ class ModelExecutor {
   virtual const EmbeddingTable& embedding() const = 0;
   virtual StepBuffers& buffers(StepKind kind) = 0;
   // The cache inputs, shared by both graphs: k(layer) and v(layer) hold
-  // kv_heads * head_dim * (CL - 1) elements.
+  // kv_heads * head_dim * (CL - 1) elements, or a PackedCache when io().kv is packed.
   virtual std::byte* k(uint32_t layer) = 0;
   virtual std::byte* v(uint32_t layer) = 0;
 

@@ -65,6 +65,7 @@ Result<std::unique_ptr<ModelExecutor>> OpenExecutor(std::shared_ptr<const Packag
     HostModelOptions host;
     host.threads = options.threads;
     host.evictor = evictor;
+    host.cache_in_rows = dump != nullptr;
     SPILLWAY_ASSIGN_OR_RETURN(auto executor, HostModelExecutor::Open(std::move(package), host));
     if (dump != nullptr) return DumpTensors(std::move(executor), std::move(dump));
     return std::unique_ptr<ModelExecutor>(std::move(executor));

@@ -101,8 +101,13 @@ void Check(const Case& sizes, Random& random, uint32_t past, bool odd) {
   ASSERT_FALSE(expected.empty());
   for (const host::CpuTarget target : SupportedTargets()) {
     for (const size_t threads : {1, 2}) {
-      ASSERT_EQ(RunOutputs(graph, inputs, {.threads = threads, .target = target}), expected)
-          << host::CpuTargetName(target) << ", " << threads << " threads";
+      for (const bool packed : {false, true}) {
+        ASSERT_EQ(RunOutputs(graph, inputs,
+                             {.threads = threads, .target = target, .packed_caches = packed}),
+                  expected)
+            << host::CpuTargetName(target) << ", " << threads << " threads"
+            << (packed ? ", packed caches" : "");
+      }
     }
   }
 }
@@ -147,6 +152,48 @@ TEST(AttentionTest, HiddenColumnsCountWhereTheirScoresAreNotLow) {
            .score_range = range},
           random, 70, false);
   }
+}
+
+TEST(AttentionTest, OnlyCachesThatNothingElseReadsArePacked) {
+  Random random(6);
+  ThreadPool pool(1);
+  const Case sizes = {.kv_heads = 2, .tokens = 2, .context = 9};
+  const auto graph = AttentionGraph(sizes, random).graph();
+  const auto input = [&](const Graph& of, const char* name) {
+    const auto at = std::find(of.inputs().begin(), of.inputs().end(), *of.Find(name));
+    return static_cast<size_t>(at - of.inputs().begin());
+  };
+  auto executor = host::Executor::Create(graph, &pool);
+  ASSERT_TRUE(executor.ok()) << executor.status().ToString();
+  for (const char* name : {"k.cache", "v.cache"}) {
+    EXPECT_TRUE((*executor)->TakesPackedCache(input(*graph, name))) << name;
+  }
+  for (const char* name : {"q", "mask", "k.new", "v.new"}) {
+    EXPECT_FALSE((*executor)->TakesPackedCache(input(*graph, name))) << name;
+  }
+  // What an observer sees are single operations, which read rows.
+  AlignedBuffer cache = AlignedBuffer::Zeroed(PackedCache(2, 16, 8).bytes());
+  (*executor)->BindPackedCache(input(*graph, "k.cache"), cache.data());
+  (*executor)->BindPackedCache(input(*graph, "v.cache"), cache.data());
+  EXPECT_TRUE((*executor)->Run().ok());
+  const Status observed =
+      (*executor)->Run([](const Op&, const Tensor&, std::span<const std::byte>) {});
+  EXPECT_EQ(observed.code(), StatusCode::kFailedPrecondition);
+
+  Graph other = *graph;
+  const TensorId more =
+      other.AddOp(OpType::kReshape, "more", {*other.Find("v.cache")}, {.ints = {1, 2, 7 * 16}});
+  other.mutable_tensor(more).encoding = other.tensor(*other.Find("v.cache")).encoding;
+  other.MarkOutput(more);
+  ASSERT_TRUE(other.Validate().ok()) << other.Validate().ToString();
+  executor = host::Executor::Create(std::make_shared<const Graph>(other), &pool);
+  ASSERT_TRUE(executor.ok()) << executor.status().ToString();
+  for (size_t i = 0; i < other.inputs().size(); ++i) {
+    EXPECT_FALSE((*executor)->TakesPackedCache(i)) << i;
+  }
+  executor = host::Executor::Create(graph, &pool, {.reference_kernels = true});
+  ASSERT_TRUE(executor.ok()) << executor.status().ToString();
+  EXPECT_FALSE((*executor)->TakesPackedCache(input(*graph, "k.cache")));
 }
 
 TEST(AttentionTest, OtherTypesRunAsSingleOperations) {

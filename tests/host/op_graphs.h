@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "base/float16.h"
+#include "base/memory.h"
 #include "graph/graph.h"
+#include "graph/packed_cache.h"
 #include "host/dispatch.h"
 #include "host/executor.h"
 
@@ -174,6 +176,7 @@ struct RunOptions {
   bool reference = false;
   size_t threads = 1;
   host::CpuTarget target = host::CpuTarget::kScalar;
+  bool packed_caches = false;  // RunOutputs() only
 };
 inline std::map<std::string, Bytes> RunAll(const std::shared_ptr<const Graph>& graph,
                                            const std::vector<Bytes>& inputs,
@@ -198,6 +201,28 @@ inline std::map<std::string, Bytes> RunAll(const std::shared_ptr<const Graph>& g
   return tensors;
 }
 
+// Binds the caches among the inputs packed; returns their memory. They are named "k..." or "v...".
+inline std::vector<AlignedBuffer> PackCaches(const Graph& graph, const std::vector<Bytes>& inputs,
+                                             host::Executor& executor) {
+  std::vector<AlignedBuffer> caches;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!executor.TakesPackedCache(i)) continue;
+    const Tensor& tensor = graph.tensor(graph.inputs()[i]);
+    const bool keys = tensor.name.starts_with('k');
+    const uint32_t dim = tensor.shape[keys ? 2 : 3], tokens = tensor.shape[keys ? 3 : 2];
+    const uint32_t context = graph.tensor(*graph.Find("mask")).shape[3];
+    const PackedCache packed(tensor.shape[1], dim, context - 1);
+    AlignedBuffer& cache = caches.emplace_back(AlignedBuffer::Zeroed(packed.bytes()));
+    if (keys) {
+      packed.PackKeys(inputs[i].data(), tokens, 0, tokens, 0, cache.data());
+    } else {
+      packed.PackValues(inputs[i].data(), tokens, 0, tokens, 0, cache.data());
+    }
+    executor.BindPackedCache(i, cache.data());
+  }
+  return caches;
+}
+
 // The bytes of each output of the graph, operations in groups where the executor has them;
 // empty when it fails.
 inline std::vector<Bytes> RunOutputs(const std::shared_ptr<const Graph>& graph,
@@ -210,6 +235,8 @@ inline std::vector<Bytes> RunOutputs(const std::shared_ptr<const Graph>& graph,
   for (size_t i = 0; i < inputs.size(); ++i) {
     std::memcpy((*executor)->input(i).data(), inputs[i].data(), inputs[i].size());
   }
+  std::vector<AlignedBuffer> caches;
+  if (options.packed_caches) caches = PackCaches(*graph, inputs, **executor);
   std::vector<Bytes> outputs;
   if (!(*executor)->Run().ok()) return {};
   for (size_t i = 0; i < graph->outputs().size(); ++i) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <ostream>
 #include <vector>
 
 #include "base/float16.h"
@@ -22,10 +23,11 @@ class EvictTester {
   EvictTester(KvShape shape, uint64_t seed) : shape_(shape), random_(seed) {
     element_ = DTypeSize(shape.dtype);
     const size_t values = size_t{shape.kv_heads} * shape.head_dim * (shape.context_len - 1);
+    const size_t bytes = shape.packed ? shape.packed_cache().bytes() : values * element_;
     std::vector<std::byte*> k, v;
     for (uint32_t layer = 0; layer < shape.layers; ++layer) {
-      k_.emplace_back(values * element_);
-      v_.emplace_back(values * element_);
+      k_.emplace_back(bytes);
+      v_.emplace_back(bytes);
       encodings_.push_back(IsFixedPoint(shape.dtype) ? RandomEncoding() : Encoding{});
     }
     for (uint32_t layer = 0; layer < shape.layers; ++layer) {
@@ -94,9 +96,15 @@ class EvictTester {
       for (size_t i = 0; i < keys_[t].size(); ++i) {
         const size_t layer = i / (shape_.kv_heads * dim), in = i % (shape_.kv_heads * dim);
         uint32_t k = 0, v = 0;
-        std::memcpy(&k, &k_[layer][(in * columns + t) * element_], element_);
-        std::memcpy(&v, &v_[layer][((in / dim * columns + t) * dim + in % dim) * element_],
-                    element_);
+        if (shape_.packed) {
+          const PackedCache packed = shape_.packed_cache();
+          k = std::to_integer<uint32_t>(k_[layer][packed.KeyAt(in / dim, in % dim, t)]) ^ 0x80;
+          v = std::to_integer<uint32_t>(v_[layer][packed.ValueAt(in / dim, t, in % dim)]) ^ 0x80;
+        } else {
+          std::memcpy(&k, &k_[layer][(in * columns + t) * element_], element_);
+          std::memcpy(&v, &v_[layer][((in / dim * columns + t) * dim + in % dim) * element_],
+                      element_);
+        }
         ASSERT_EQ(v, values_[t][i]) << "value of token " << t;
         ASSERT_LE(std::abs(Real(k, layer) - Real(keys_[t][i], layer)), Step(keys_[t][i], layer))
             << "key of token " << t << ", " << i;
@@ -232,7 +240,15 @@ KeyShift RandomShift(test::Random& random, uint32_t positions, uint32_t dim) {
   return shift;
 }
 
-class EvictTest : public ::testing::TestWithParam<DType> {};
+struct Stored {
+  DType dtype;
+  bool packed;
+};
+void PrintTo(const Stored& stored, std::ostream* out) {
+  *out << DTypeName(stored.dtype) << (stored.packed ? ", packed" : "");
+}
+
+class EvictTest : public ::testing::TestWithParam<Stored> {};
 
 TEST_P(EvictTest, RandomSequencesMatchOneTokenAtATime) {
   test::Random random(7);
@@ -241,7 +257,9 @@ TEST_P(EvictTest, RandomSequencesMatchOneTokenAtATime) {
   };
   int full = 0, evictions = 0;
   for (int round = 0; round < 60; ++round) {
-    KvShape shape = {pick(1, 2), pick(1, 3), pick(1, 10), pick(3, 200), GetParam()};
+    const auto [dtype, packed] = GetParam();
+    const KvShape shape = {pick(1, 2),   pick(1, 3), packed ? 16 * pick(1, 2) : pick(1, 10),
+                           pick(3, 200), dtype,      packed};
     EvictTester tester(shape, random.Next());
     for (int op = 0; op < 25; ++op) {
       const uint32_t size = tester.cache().size(), room = shape.context_len - size;
@@ -268,7 +286,9 @@ TEST_P(EvictTest, RandomSequencesMatchOneTokenAtATime) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Elements, EvictTest,
-                         ::testing::Values(DType::kU8, DType::kU16, DType::kF16, DType::kF32));
+                         ::testing::Values(Stored{DType::kU8, false}, Stored{DType::kU8, true},
+                                           Stored{DType::kU16, false}, Stored{DType::kF16, false},
+                                           Stored{DType::kF32, false}));
 
 TEST(FillBranchMaskTest, RowsSeeTheCacheAndTheirOwn) {
   constexpr uint32_t kAr = 5, kContext = 9, kPast = 3, kCount = 3;

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <memory>
+#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
@@ -31,7 +32,8 @@ class CacheTester {
     element_ = DTypeSize(shape.dtype);
     // Exactly the documented size, so that a sanitizer sees a write past it.
     const size_t bytes =
-        size_t{shape.kv_heads} * shape.head_dim * (shape.context_len - 1) * element_;
+        shape.packed ? shape.packed_cache().bytes()
+                     : size_t{shape.kv_heads} * shape.head_dim * (shape.context_len - 1) * element_;
     std::vector<std::byte*> k, v;
     for (uint32_t layer = 0; layer < shape.layers; ++layer) {
       k_.emplace_back(bytes);
@@ -88,22 +90,29 @@ class CacheTester {
   // Compares every stored element with the naive model.
   void Check() const {
     ASSERT_EQ(cache_->size(), serials_.size());
-    const uint32_t columns = shape_.context_len - cache_->ar_len();
     const uint32_t stored = std::min(cache_->size(), shape_.context_len - 1);
+    const uint32_t columns = shape_.packed ? stored : shape_.context_len - cache_->ar_len();
     ASSERT_LE(stored, columns);
+    std::vector<std::vector<std::byte>> k_rows = k_, v_rows = v_;
+    for (uint32_t layer = 0; layer < shape_.layers && shape_.packed; ++layer) {
+      shape_.packed_cache().UnpackKeys(k_[layer].data(), stored, k_rows[layer].data());
+      shape_.packed_cache().UnpackValues(v_[layer].data(), stored, v_rows[layer].data());
+    }
     for (uint32_t layer = 0; layer < shape_.layers; ++layer) {
       for (uint32_t h = 0; h < shape_.kv_heads; ++h) {
         for (uint32_t d = 0; d < shape_.head_dim; ++d) {
           for (uint32_t t = 0; t < stored; ++t) {
             const uint32_t kv = Value(serials_[t], layer, h, d, false);
             const uint32_t vv = Value(serials_[t], layer, h, d, true);
-            ASSERT_EQ(std::memcmp(&k_[layer][((h * shape_.head_dim + d) * columns + t) * element_],
-                                  &kv, element_),
-                      0)
+            ASSERT_EQ(
+                std::memcmp(&k_rows[layer][((h * shape_.head_dim + d) * columns + t) * element_],
+                            &kv, element_),
+                0)
                 << "k of token " << t << " layer " << layer << " head " << h << " d " << d;
-            ASSERT_EQ(std::memcmp(&v_[layer][((h * columns + t) * shape_.head_dim + d) * element_],
-                                  &vv, element_),
-                      0)
+            ASSERT_EQ(
+                std::memcmp(&v_rows[layer][((h * columns + t) * shape_.head_dim + d) * element_],
+                            &vv, element_),
+                0)
                 << "v of token " << t << " layer " << layer << " head " << h << " d " << d;
           }
         }
@@ -120,7 +129,15 @@ class CacheTester {
   std::unique_ptr<KvCache> cache_;
 };
 
-class KvCacheTest : public ::testing::TestWithParam<DType> {};
+struct Stored {
+  DType dtype;
+  bool packed;
+};
+void PrintTo(const Stored& stored, std::ostream* out) {
+  *out << DTypeName(stored.dtype) << (stored.packed ? ", packed" : "");
+}
+
+class KvCacheTest : public ::testing::TestWithParam<Stored> {};
 
 TEST_P(KvCacheTest, RandomSequencesMatchNaiveModel) {
   std::mt19937 random(11);
@@ -131,9 +148,10 @@ TEST_P(KvCacheTest, RandomSequencesMatchNaiveModel) {
     KvShape shape;
     shape.layers = pick(1, 3);
     shape.kv_heads = pick(1, 4);
-    shape.head_dim = pick(1, 9);
-    shape.context_len = pick(2, 40);
-    shape.dtype = GetParam();
+    shape.packed = GetParam().packed;
+    shape.head_dim = shape.packed ? 16 * pick(1, 3) : pick(1, 9);
+    shape.context_len = shape.packed ? pick(2, 150) : pick(2, 40);
+    shape.dtype = GetParam().dtype;
     CacheTester tester(shape);
     for (int op = 0; op < 40; ++op) {
       const uint32_t size = tester.cache().size();
@@ -153,7 +171,8 @@ TEST_P(KvCacheTest, RandomSequencesMatchNaiveModel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Elements, KvCacheTest,
-                         ::testing::Values(DType::kU8, DType::kU16, DType::kF32));
+                         ::testing::Values(Stored{DType::kU8, false}, Stored{DType::kU8, true},
+                                           Stored{DType::kU16, false}, Stored{DType::kF32, false}));
 
 TEST(KvCacheTest, AppendMakesRoomByItself) {
   CacheTester tester({2, 2, 4, 10, DType::kU8});

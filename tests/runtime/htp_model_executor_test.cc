@@ -361,7 +361,7 @@ TEST_P(HtpModelExecutorTest, DumpsAreThoseOfTheHost) {
   SetPackageOptions(compiled);
   Result<std::unique_ptr<HtpModelExecutor>> htp = Open();
   ASSERT_TRUE(htp.ok()) << htp.status().ToString();
-  auto host = HostModelExecutor::Open(package_, {.threads = 1});
+  auto host = HostModelExecutor::Open(package_, {.threads = 1, .cache_in_rows = true});
   ASSERT_TRUE(host.ok()) << host.status().ToString();
   const std::unique_ptr<ModelExecutor> dumped =
       DumpTensors(std::move(host).value(), TensorDump::Create(folder_.File("host")).value());
@@ -656,7 +656,7 @@ TEST_F(HtpSimulatorTest, ContextsCompiledForDumpsGiveEveryTensor) {
   options_.dump = TensorDump::Create(folder_.File("htp")).value();
   auto htp = HtpModelExecutor::Open(package_, options_);
   ASSERT_TRUE(htp.ok()) << htp.status().ToString();
-  auto host = HostModelExecutor::Open(package_, {.threads = 1});
+  auto host = HostModelExecutor::Open(package_, {.threads = 1, .cache_in_rows = true});
   ASSERT_TRUE(host.ok()) << host.status().ToString();
   const std::unique_ptr<ModelExecutor> dumped =
       DumpTensors(std::move(host).value(), TensorDump::Create(folder_.File("host")).value());

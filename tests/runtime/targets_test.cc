@@ -21,6 +21,7 @@ Rows Logits(const std::shared_ptr<const Package>& package, const HostModelOption
   auto executor = HostModelExecutor::Open(package, options);
   EXPECT_TRUE(executor.ok()) << executor.status().ToString();
   if (!executor.ok()) return {};
+  EXPECT_EQ((*executor)->io().kv.packed, !options.reference_kernels && !options.cache_in_rows);
   Generator generator(executor->get());
   Rows rows = test::FeedAll(generator, tokens.first(21));
   for (auto& row : test::FeedOneByOne(generator, tokens.subspan(21))) rows.push_back(row);
@@ -56,6 +57,9 @@ TEST_P(EveryTarget, GivesTheLogitsOfThePlainKernels) {
       options.threads = threads;
       const Rows rows = Logits(*package, options, tokens);
       EXPECT_TRUE(rows == expected) << host::CpuTargetName(target) << ", " << threads << " threads";
+      options.cache_in_rows = true;
+      EXPECT_TRUE(Logits(*package, options, tokens) == expected)
+          << host::CpuTargetName(target) << ", cache in rows";
     }
     ::unsetenv("SPILLWAY_CPU");
   }
