@@ -73,10 +73,10 @@ void WithMaskType(DType dtype, const Fill& fill) {
 
 template <typename T>
 void FillMaskOf(MaskValues<T> values, uint32_t ar_len, uint32_t context_len, uint32_t past,
-                uint32_t count, const uint8_t* sees, std::byte* mask) {
+                uint32_t count, uint32_t rows, const uint8_t* sees, std::byte* mask) {
   T* row = reinterpret_cast<T*>(mask);
   const uint32_t own = context_len - ar_len;  // column of the step's first token
-  for (uint32_t r = 0; r < ar_len; ++r, row += context_len) {
+  for (uint32_t r = 0; r < rows; ++r, row += context_len) {
     std::fill_n(row, context_len, values.hidden);
     if (r >= count) {
       row[own + r] = values.sees;
@@ -190,10 +190,10 @@ void KvCache::Truncate(uint32_t size) {
 }
 
 void FillMask(DType dtype, uint32_t ar_len, uint32_t context_len, uint32_t past, uint32_t count,
-              std::byte* mask) {
+              std::byte* mask, uint32_t rows) {
   assert(ar_len <= context_len && past <= context_len - ar_len && count <= ar_len);
   WithMaskType(dtype, [&](auto values) {
-    FillMaskOf(values, ar_len, context_len, past, count, nullptr, mask);
+    FillMaskOf(values, ar_len, context_len, past, count, std::min(rows, ar_len), nullptr, mask);
   });
 }
 
@@ -202,7 +202,7 @@ void FillBranchMask(DType dtype, uint32_t ar_len, uint32_t context_len, uint32_t
   assert(ar_len <= context_len && past <= context_len - ar_len && count <= ar_len);
   assert(sees.size() == size_t{count} * count);
   WithMaskType(dtype, [&](auto values) {
-    FillMaskOf(values, ar_len, context_len, past, count, sees.data(), mask);
+    FillMaskOf(values, ar_len, context_len, past, count, ar_len, sees.data(), mask);
   });
 }
 

@@ -122,10 +122,11 @@ class KvCache {
 // The mask [AR, CL] of a step with `past` cached tokens and `count` real rows:
 // row r < count sees columns 0..past-1 and CL-AR..CL-AR+r; a padded row sees
 // only its own column. kU16: 65535 sees, 0 hidden; kF32 and kF16: 0 sees,
-// kHiddenMask hidden. Needs past <= CL - AR and count <= AR.
+// kHiddenMask hidden. Needs past <= CL - AR and count <= AR. Rows from `rows` on stay as
+// they are.
 inline constexpr float kHiddenMask = -255.0f;
 void FillMask(DType dtype, uint32_t ar_len, uint32_t context_len, uint32_t past, uint32_t count,
-              std::byte* mask);
+              std::byte* mask, uint32_t rows = UINT32_MAX);
 // The mask of a step whose rows follow several continuations: row r < count sees columns
 // 0..past-1 and the column of row c where sees[r * count + c] is not 0; the rest as above.
 void FillBranchMask(DType dtype, uint32_t ar_len, uint32_t context_len, uint32_t past,

@@ -190,9 +190,9 @@ Status Generator::MakeRoom() {
   return OkStatus();
 }
 
-void Generator::FillHidden(StepBuffers& buffers) const {
+void Generator::FillHidden(StepBuffers& buffers, uint32_t rows) const {
   const size_t row_bytes = io_.hidden_dim * DTypeSize(io_.hidden_dtype);
-  for (uint32_t r = 0; r < buffers.ar_len; ++r) {
+  for (uint32_t r = 0; r < rows; ++r) {
     const uint32_t token = r < step_tokens_.size() ? step_tokens_[r] : step_tokens_.back();
     executor_->embedding().Lookup(token, buffers.hidden + r * row_bytes);
   }
@@ -207,8 +207,9 @@ Status Generator::RunChunk(const Chunk& chunk, std::span<const uint32_t> tokens,
   tokens_.resize(past);
   cache_.Truncate(past);
   cache_.SetArLen(ar);
-  FillHidden(buffers);
-  FillMask(io_.mask_dtype, ar, context_len(), past, count, buffers.mask);
+  const uint32_t rows = logits_row < 0 || executor_->reads_padding() ? ar : count;
+  FillHidden(buffers, rows);
+  FillMask(io_.mask_dtype, ar, context_len(), past, count, buffers.mask, rows);
   FillPositions(ar, past, count, buffers.positions);
   SPILLWAY_RETURN_IF_ERROR(executor_->Run(chunk.kind, logits_row));
   cache_.Append(buffers.k_new, buffers.v_new, count);
@@ -232,7 +233,7 @@ Status Generator::RunBranches(std::span<const uint32_t> tokens, std::span<const 
   const auto count = static_cast<uint32_t>(tokens.size());
   step_tokens_.assign(tokens.begin(), tokens.end());
   cache_.SetArLen(ar);
-  FillHidden(buffers);
+  FillHidden(buffers, ar);
   FillBranchMask(io_.mask_dtype, ar, context_len(), past, count, sees, buffers.mask);
   for (uint32_t r = 0; r < ar; ++r) {
     assert(r >= count || past + ahead[r] < context_len());

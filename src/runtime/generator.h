@@ -119,7 +119,8 @@ class Generator {
   Status MakeRoom();
   Status RunChunk(const Chunk& chunk, std::span<const uint32_t> tokens, int logits_row);
   // Of the rows in step_tokens_; padded rows repeat the last.
-  void FillHidden(StepBuffers& buffers) const;
+  // Of the first `rows` rows; padding gets the last token's.
+  void FillHidden(StepBuffers& buffers, uint32_t rows) const;
   void ReadLogits(const StepBuffers& buffers, uint32_t row);
   // The conversation with its evicted tokens.
   uint32_t history_size() const { return n_past() + evicted_tokens(); }

@@ -194,9 +194,8 @@ Status HostModelExecutor::Run(StepKind kind, int logits_row) {
   }
   if (logits_row != step.logits_row) {
     // In float, what padding leaves behind could be larger than what a mask takes away.
-    const bool fixed_point = IsFixedPoint(graphs_.io.logits_dtype);
     for (const std::unique_ptr<host::Executor>& shard : step.shards) {
-      if (!fixed_point) break;
+      if (reads_padding()) break;
       shard->LimitRows(step.buffers.ar_len, logits_row < 0 ? step.buffers.ar_len
                                                            : static_cast<uint32_t>(logits_row) + 1);
     }

@@ -56,6 +56,7 @@ class HostModelExecutor : public ModelExecutor {
   std::byte* k(uint32_t layer) override { return k_[layer].data(); }
   std::byte* v(uint32_t layer) override { return v_[layer].data(); }
   Status Run(StepKind kind, int logits_row) override;
+  bool reads_padding() const override { return !IsFixedPoint(graphs_.io.logits_dtype); }
   std::string Describe() const override;
   uint64_t weight_bytes() const override { return graphs_.weight_bytes; }
   std::optional<AttentionSink> evictor() const override { return evictor_sink_; }

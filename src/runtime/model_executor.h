@@ -81,6 +81,8 @@ class ModelExecutor {
   // Runs every shard of the graph. `logits_row` >= 0 promises that only that row's logits
   // will be read, and that the rows after it are padding.
   virtual Status Run(StepKind kind, int logits_row) = 0;
+  // Whether Run() with a logits_row reads the padding's hidden states and mask all the same.
+  virtual bool reads_padding() const { return true; }
 
   // The sink and batch of the package's evictor, which RunEvictor() runs; none: it has none
   // or was opened without.

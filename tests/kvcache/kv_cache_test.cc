@@ -233,6 +233,15 @@ TEST(FillMaskTest, EveryElementForAllSmallSteps) {
   }
 }
 
+TEST(FillMaskTest, RowsBehindStay) {
+  std::vector<uint16_t> mask(4 * 6, 77);
+  FillMask(DType::kU16, 4, 6, 1, 2, reinterpret_cast<std::byte*>(mask.data()), 3);
+  for (uint32_t i = 0; i < mask.size(); ++i) {
+    const uint16_t expected = Sees(i / 6, i % 6, 4, 6, 1, 2) ? 65535 : 0;
+    EXPECT_EQ(mask[i], i < 18 ? expected : 77) << i;
+  }
+}
+
 TEST(FillPositionsTest, PaddedRowsAreZero) {
   std::vector<int32_t> positions(5, -1);
   FillPositions(5, 7, 3, positions.data());
