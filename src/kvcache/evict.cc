@@ -23,30 +23,42 @@ struct Half {
   uint16_t bits;
 };
 
-// Keys of a layer, [kv_heads, head_dim, columns].
+// Keys of a layer, [kv_heads, head_dim, columns]. Of a dimension, Together(c, n) of the n
+// columns from c on are kStride apart.
 template <typename T>
 struct RowKeys {
+  static constexpr size_t kStride = 1;
   T* data;
   size_t head_dim, columns;
-  T Get(size_t head, size_t d, size_t column) const { return data[At(head, d, column)]; }
-  void Set(size_t head, size_t d, size_t column, T key) const { data[At(head, d, column)] = key; }
-
- private:
-  size_t At(size_t head, size_t d, size_t column) const {
-    return (head * head_dim + d) * columns + column;
+  T* At(size_t head, size_t d, size_t column) const {
+    return data + (head * head_dim + d) * columns + column;
   }
+  static size_t Together(size_t /*column*/, size_t count) { return count; }
+  static T Key(T stored) { return stored; }  // and back
 };
 
 struct PackedKeys {
+  static constexpr size_t kStride = 4;
   uint8_t* data;
   PackedCache cache;
-  uint8_t Get(size_t head, size_t d, size_t column) const {
-    return data[cache.KeyAt(head, d, column)] ^ 0x80;
+  uint8_t* At(size_t head, size_t d, size_t column) const {
+    return data + cache.KeyAt(head, d, column);
   }
-  void Set(size_t head, size_t d, size_t column, uint8_t key) const {
-    data[cache.KeyAt(head, d, column)] = key ^ 0x80;
-  }
+  static size_t Together(size_t column, size_t count) { return std::min(count, 16 - column % 16); }
+  static uint8_t Key(uint8_t stored) { return stored ^ 0x80; }
 };
+
+// Calls visit(t, place of column + t) for t in [0, count).
+template <typename Keys, typename Visit>
+void VisitColumns(const Keys& keys, size_t head, size_t d, size_t column, size_t count,
+                  const Visit& visit) {
+  for (size_t t = 0; t < count;) {
+    auto* at = keys.At(head, d, column + t);
+    const size_t together = Keys::Together(column + t, count - t);
+    for (size_t i = 0; i < together; ++i) visit(t + i, at[i * Keys::kStride]);
+    t += together;
+  }
+}
 
 // The steps that 8-bit keys are turned in, as docs/architecture.md says.
 template <typename T>
@@ -188,15 +200,14 @@ void MoveColumns(const KvShape& shape, const Move& move, Turner turner, const Fr
     for (size_t done = 0; done < move.count; done += kTile) {
       const size_t width = std::min(kTile, move.count - done);
       for (size_t d = 0; d < shape.head_dim; ++d) {
-        for (size_t t = 0; t < width; ++t) {
-          tile[d * kTile + t] = turner.Load(from.Get(head, d, move.first + done + t));
-        }
+        VisitColumns(from, head, d, move.first + done, width, [&](size_t t, const auto& key) {
+          tile[d * kTile + t] = turner.Load(From::Key(key));
+        });
       }
       turner.Turn(tile.data());
       for (size_t d = 0; d < shape.head_dim; ++d) {
-        for (size_t t = 0; t < width; ++t) {
-          to.Set(head, d, move.target + done + t, turner.Save(tile[d * kTile + t]));
-        }
+        VisitColumns(to, head, d, move.target + done, width,
+                     [&](size_t t, auto& key) { key = To::Key(turner.Save(tile[d * kTile + t])); });
       }
     }
   }
@@ -229,6 +240,26 @@ void MoveLayer(const KvShape& shape, const LayerMove& layer, const Turner& turne
   move_to(RowKeys<T>{reinterpret_cast<T*>(layer.cache), shape.head_dim, layer.columns});
 }
 
+// Packed values of a head in dimensions [d, d + 16), which have groups of four tokens: whole
+// groups move together when both places are alike.
+void MovePackedValues(const PackedCache& cache, size_t head, size_t d, const Move& move,
+                      std::byte* v) {
+  const auto move_tokens = [&](size_t begin, size_t end) {
+    for (size_t t = begin; t < end; ++t) {
+      const std::byte* from = v + cache.ValueAt(head, move.first + t, d);
+      std::byte* to = v + cache.ValueAt(head, move.target + t, d);
+      for (size_t i = 0; i < 16; ++i) to[4 * i] = from[4 * i];
+    }
+  };
+  if (move.first % 4 != move.target % 4) return move_tokens(0, move.count);
+  const size_t begin = std::min(move.count, (4 - move.target % 4) % 4);
+  const size_t groups = (move.count - begin) / 4;
+  move_tokens(0, begin);
+  std::memmove(v + cache.ValueAt(head, move.target + begin, d),
+               v + cache.ValueAt(head, move.first + begin, d), groups * 64);
+  move_tokens(begin + 4 * groups, move.count);
+}
+
 // The values of the same columns, as they are.
 void MoveValues(const KvShape& shape, size_t columns, const Move& move, std::byte* v) {
   const size_t row = shape.head_dim * DTypeSize(shape.dtype);
@@ -239,10 +270,8 @@ void MoveValues(const KvShape& shape, size_t columns, const Move& move, std::byt
       std::memmove(rows + move.target * row, rows + move.first * row, move.count * row);
       continue;
     }
-    for (size_t d = 0; d < shape.head_dim; ++d) {
-      for (size_t t = 0; t < move.count; ++t) {
-        v[packed.ValueAt(head, move.target + t, d)] = v[packed.ValueAt(head, move.first + t, d)];
-      }
+    for (size_t d = 0; d < shape.head_dim; d += 16) {
+      MovePackedValues(packed, head, d, move, v);
     }
   }
 }
