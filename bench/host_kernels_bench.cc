@@ -8,8 +8,10 @@
 #include <memory>
 #include <vector>
 
+#include "base/memory.h"
 #include "base/thread_pool.h"
 #include "graph/graph.h"
+#include "graph/packed_cache.h"
 #include "host/executor.h"
 
 namespace spillway {
@@ -144,7 +146,8 @@ void BM_ReadMemory(benchmark::State& state) {
 BENCHMARK(BM_ReadMemory)->Arg(1)->Arg(2)->UseRealTime();
 
 // Attention as one step, three KV heads of 64 with three query heads each. Args: threads,
-// tokens of a call, context, tokens before. The columns of a row that a call sees count.
+// tokens of a call, context, tokens before, whether the cache is packed (as the runner keeps
+// it). The columns of a row that a call sees count.
 void BM_Attention(benchmark::State& state) {
   const auto tokens = static_cast<uint32_t>(state.range(1));
   const auto context = static_cast<uint32_t>(state.range(2));
@@ -192,6 +195,15 @@ void BM_Attention(benchmark::State& state) {
       open[t * context + c] = c < before || (c >= past && c - past <= t) ? 65535 : 0;
     }
   }
+  const PackedCache packed(3, 64, context - 1);
+  std::vector<AlignedBuffer> caches;
+  for (const size_t input : {4, 5}) {
+    if (state.range(4) == 0) continue;
+    AlignedBuffer& cache = caches.emplace_back(AlignedBuffer::Zeroed(packed.bytes()));
+    for (size_t j = 0; j < cache.size(); ++j)
+      cache.data()[j] = static_cast<std::byte>(j * 37 % 251);
+    (*executor)->BindPackedCache(input, cache.data());
+  }
   for (auto _ : state) {
     if (!(*executor)->Run().ok()) state.SkipWithError("run failed");
   }
@@ -200,13 +212,8 @@ void BM_Attention(benchmark::State& state) {
       benchmark::Counter(2 * 9 * 64 * columns, benchmark::Counter::kIsIterationInvariantRate);
 }
 BENCHMARK(BM_Attention)
-    ->Args({1, 1, 8192, 0})
-    ->Args({1, 1, 8192, 128})
-    ->Args({1, 1, 8192, 1024})
-    ->Args({1, 1, 8192, 8191})
-    ->Args({1, 128, 8192, 0})
-    ->Args({1, 128, 8192, 896})
-    ->Args({2, 128, 8192, 896})
+    ->ArgsProduct({{1}, {1}, {8192}, {0, 128, 1024, 8191}, {0, 1}})
+    ->ArgsProduct({{1, 2}, {128}, {8192}, {0, 896}, {0, 1}})
     ->UseRealTime();
 
 // A loop of the pool that does nothing: what splitting work costs.
