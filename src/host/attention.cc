@@ -147,9 +147,9 @@ class AttentionKernel : public Kernel {
     sum_ = MakeSumFactors(scores.scale, mask.scale, masked.scale, DType::kU16);
     hidden_bound_ = masked_out_.Quantize(sum_.a * (65535 + score_offset_) + sum_.b * mask_offset_);
     weight_table_ = CutSoftmaxWeights(masked.scale);
-    last_weight_ = static_cast<int32_t>(weight_table_->size() - 1);
-    zero_distance_ =
-        weight_table_->back() == 0 ? last_weight_ : std::numeric_limits<int32_t>::max();
+    last_weight_ = static_cast<uint32_t>(weight_table_->size() - 2);
+    zero_distance_ = (*weight_table_)[last_weight_] == 0 ? static_cast<int32_t>(last_weight_)
+                                                         : std::numeric_limits<int32_t>::max();
   }
 
   Status Run(const StepBuffers& buffers, ThreadPool& pool) override {
@@ -318,26 +318,17 @@ class AttentionKernel : public Kernel {
     const size_t stride = item.blocks * kBlock;
     for (size_t row = 0; row < size_.group * item.tokens; ++row) {
       uint16_t* values = scratch.scores + row * stride;
-      const int32_t max = scratch.row_max[row];
+      const uint16_t max = scratch.row_max[row];
       uint64_t sum = 0;
       for (size_t i = 0; i < item.blocks; ++i) {
         const bool seen = ViewOf(item, row % item.tokens, scratch.blocks[i]) != View::kHidden;
         const size_t count = seen ? ColumnsOf(scratch.blocks[i]).count : 0;
-        sum += LookUp(max, count, values + i * kBlock);
+        sum += table_.vectors->look_up_u16(values + i * kBlock, count, max, weight_table_->data(),
+                                           last_weight_);
         std::fill(values + i * kBlock + count, values + (i + 1) * kBlock, uint16_t{0});
       }
       table_.vectors->cut_u16(values, 1.0 / (static_cast<double>(sum) * weight_scale_), stride);
     }
-  }
-
-  uint64_t LookUp(int32_t max, size_t count, uint16_t* values) const {
-    const uint16_t* table = weight_table_->data();
-    uint32_t sum = 0;
-    for (size_t c = 0; c < count; ++c) {
-      values[c] = table[static_cast<size_t>(std::min(max - values[c], last_weight_))];
-      sum += values[c];
-    }
-    return sum;
   }
 
   // Blocks of an item whose values lie together: kPackedN16K4 with `stride` bytes from one
@@ -450,7 +441,7 @@ class AttentionKernel : public Kernel {
   int32_t hidden_bound_ = 0;  // largest masked score where the mask is 0
   std::vector<double> score_factors_, mixed_factors_, no_correction_;
   std::shared_ptr<const std::vector<uint16_t>> weight_table_;
-  int32_t last_weight_ = 0;    // index of the last entry
+  uint32_t last_weight_ = 0;   // index of the last weight
   int32_t zero_distance_ = 0;  // from here on weights are 0
   std::vector<View> views_;    // [tokens][blocks]
   const Workspace& workspace_;

@@ -106,6 +106,10 @@ struct VectorOps {
                           const OutputSpec& spec);
   // q[i] = min(floor(f * q[i]), 65535), f >= 0, in place.
   void (*cut_u16)(uint16_t* q, double f, size_t n);
+  // q[i] = table[min(max - q[i], last)] in place, for q[i] <= max; returns the sum, which must
+  // be less than 2^31. The table's values are at most 32768; table[last + 1] is read, too.
+  uint32_t (*look_up_u16)(uint16_t* q, size_t n, uint16_t max, const uint16_t* table,
+                          uint32_t last);
   // Packs k rows of n bytes, ldb apart, as columns of kPackedN16K4 with their top bits
   // flipped (u8 around 128 becomes s8): column c, row i goes to PackedN16K4Index(c, i) where
   // blocks of 16 columns are block_stride bytes apart. Writes whole groups of 4 rows and 16

@@ -30,8 +30,8 @@ std::vector<T> SoftmaxWeights(float scale, int64_t range, bool cut) {
   return weights;
 }
 
-// Those of 16 bits on both sides, which fit in 16 bits. Users of one scale share them while
-// one of them lives; thread-safe.
+// Those of 16 bits on both sides, which fit in 16 bits, and an element more, which readers of
+// two at a time may touch. Users of one scale share them while one of them lives; thread-safe.
 std::shared_ptr<const std::vector<uint16_t>> CutSoftmaxWeights(float scale);
 
 }  // namespace spillway::host

@@ -273,6 +273,34 @@ void CutU16(uint16_t* q, double f, size_t n) {
       });
 }
 
+uint32_t LookUpU16(uint16_t* q, size_t n, uint16_t max, const uint16_t* table, uint32_t last) {
+  uint32_t sum = 0;
+  size_t i = 0;
+#if HWY_MAX_BYTES >= 32  // the others have no gathers
+  const hn::ScalableTag<int32_t> di;
+  const hn::Rebind<uint16_t, decltype(di)> d16;
+  const auto from = hn::Set(di, max), end = hn::Set(di, static_cast<int32_t>(last));
+  const auto low = hn::Set(di, 0xFFFF);
+  auto sums = hn::Zero(di);
+  for (; i + hn::Lanes(di) <= n; i += hn::Lanes(di)) {
+    const auto below = hn::Min(hn::Sub(from, hn::PromoteTo(di, hn::LoadU(d16, q + i))), end);
+    // Gathers two elements at a time; the first is meant.
+    const auto pairs =
+        hn::GatherOffset(di, reinterpret_cast<const int32_t*>(table), hn::Add(below, below));
+    const auto found = hn::And(pairs, low);
+    sums = hn::Add(sums, found);
+    hn::StoreU(hn::DemoteTo(d16, found), d16, q + i);
+  }
+  sum = static_cast<uint32_t>(hn::GetLane(hn::SumOfLanes(di, sums)));
+#endif
+  for (; i < n; ++i) {
+    const uint32_t below = static_cast<uint32_t>(max - q[i]);
+    q[i] = table[below < last ? below : last];
+    sum += q[i];
+  }
+  return sum;
+}
+
 // Four rows of 16 columns become 16 columns of four neighbours.
 HWY_INLINE void PackFour(const uint8_t* const (&rows)[4], size_t column, int8_t* out) {
   const hn::FixedTag<uint8_t, 16> d8;
@@ -553,6 +581,7 @@ const VectorOps& Table() {
       .gelu_tanh = GeluTanh,
       .rescale_u16 = RescaleU16,
       .cut_u16 = CutU16,
+      .look_up_u16 = LookUpU16,
       .pack_columns = PackColumns,
       .product_rows_f32 = ProductRowsF32,
       .product_columns_f32 = ProductColumnsF32,

@@ -71,6 +71,15 @@ void CutU16(uint16_t* q, double f, size_t n) {
   }
 }
 
+uint32_t LookUpU16(uint16_t* q, size_t n, uint16_t max, const uint16_t* table, uint32_t last) {
+  uint32_t sum = 0;
+  for (size_t i = 0; i < n; ++i) {
+    q[i] = table[std::min<uint32_t>(max - q[i], last)];
+    sum += q[i];
+  }
+  return sum;
+}
+
 void PackColumns(const uint8_t* b, size_t ldb, size_t k, size_t n, size_t block_stride,
                  int8_t* packed) {
   for (size_t i = 0; i < (k + 3) / 4 * 4; ++i) {
@@ -158,6 +167,7 @@ const VectorOps& ScalarVectorOps() {
       .gelu_tanh = GeluTanh,
       .rescale_u16 = RescaleU16,
       .cut_u16 = CutU16,
+      .look_up_u16 = LookUpU16,
       .pack_columns = PackColumns,
       .product_rows_f32 = ProductRowsF32,
       .product_columns_f32 = ProductColumnsF32,
