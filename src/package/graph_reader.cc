@@ -104,6 +104,11 @@ class GraphFileReader {
 Status GraphFileReader::ReadBlobs() {
   const uint64_t file_size = weights_->bytes().size();
   uint64_t end = 0;
+  // The verifier wants a multiple of 4 of every vector, whatever its elements are.
+  if (reinterpret_cast<uintptr_t>(file_.blobs()->Data()) % alignof(fb::Blob) != 0) {
+    return Bad("the table of the ranges of {} starts at no multiple of {}", kWeightsFile,
+               alignof(fb::Blob));
+  }
   for (const fb::Blob* blob : *file_.blobs()) {
     const uint64_t offset = blob->offset();
     const size_t index = blobs_.size();

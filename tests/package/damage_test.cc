@@ -2,6 +2,7 @@
 // that can be walked, and never reads outside the files.
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -101,6 +102,24 @@ TEST_F(DamageTest, RandomWords) {
     std::memcpy(damaged.data() + place, &word, sizeof(word));
     Try(damaged);
   }
+}
+
+// Moved by 4, the ranges' table has no elements, and a place where none can be.
+TEST_F(DamageTest, RangesOffTheirAlignment) {
+  const auto at = [&]<typename T>(size_t place, T) {
+    T value;
+    std::memcpy(&value, bytes_.data() + place, sizeof(value));
+    return value;
+  };
+  const size_t root = at(0, uint32_t{});
+  const size_t fields = root - at(root, int32_t{}) + 2 * sizeof(uint16_t);
+  const size_t blobs = root + at(fields + sizeof(uint16_t), uint16_t{});  // the second field
+  const uint32_t moved = at(blobs, uint32_t{}) + 4;
+  std::memcpy(bytes_.data() + blobs, &moved, sizeof(moved));
+  Overwrite(folder_.File(kGraphsFile), bytes_);
+  const Result<StoredGraphs> stored = ReadGraphFiles(folder_.path());
+  EXPECT_EQ(stored.status().code(), StatusCode::kCorruptData);
+  EXPECT_THAT(stored.status().message(), ::testing::HasSubstr("starts at no multiple of 8"));
 }
 
 TEST_F(DamageTest, CutShort) {
