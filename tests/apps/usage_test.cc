@@ -62,6 +62,12 @@ struct WrongUse {
   std::string message;
 };
 
+std::ostream& operator<<(std::ostream& out, const WrongUse& use) {
+  out << "spillway";
+  for (const std::string& argument : use.arguments) out << ' ' << argument;
+  return out;
+}
+
 class WrongUsage : public ::testing::TestWithParam<WrongUse> {};
 
 TEST_P(WrongUsage, IsExitCodeTwoWithAMessageAndAHint) {

@@ -110,6 +110,8 @@ struct LogCase {
   const char* line;
 };
 
+std::ostream& operator<<(std::ostream& out, const LogCase& c) { return out << c.name; }
+
 class RealLoggedOption : public RealOptions, public ::testing::WithParamInterface<LogCase> {};
 
 TEST_P(RealLoggedOption, ShowsInTheVendorsLog) {
@@ -346,6 +348,8 @@ struct RecordCase {
   std::function<void(HtpOptions&)> set;
   const char* line;  // there with the option and not without
 };
+
+std::ostream& operator<<(std::ostream& out, const RecordCase& c) { return out << c.name; }
 
 class FakeRecordedOption : public FakeOptions, public ::testing::WithParamInterface<RecordCase> {};
 

@@ -24,6 +24,8 @@ struct LogitsCase {
   test::TinyModelSpec spec;
 };
 
+std::ostream& operator<<(std::ostream& out, const LogitsCase& c) { return out << c.name; }
+
 std::vector<LogitsCase> Cases() {
   std::vector<LogitsCase> cases;
   const auto add = [&](const char* name) -> test::TinyModelSpec& {

@@ -27,6 +27,10 @@ struct SimulatorCase {
   const char* recipe;
 };
 
+std::ostream& operator<<(std::ostream& out, const SimulatorCase& c) {
+  return out << c.architecture << ' ' << c.recipe;
+}
+
 class SimulatorTest : public ::testing::TestWithParam<SimulatorCase> {
  protected:
   void SetUp() override {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/float16.h"
+#include "tests/support/print.h"
 
 namespace spillway {
 namespace {

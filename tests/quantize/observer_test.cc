@@ -80,7 +80,14 @@ TEST(HistogramTest, ThePowerOfTwoItselfFits) {
   EXPECT_EQ(histogram.count(Histogram::kSide - 512), 1u);
 }
 
-class EveryObserver : public ::testing::TestWithParam<ObserverKind> {};
+struct ObserverCase {
+  const char* name;
+  ObserverKind kind;
+};
+
+std::ostream& operator<<(std::ostream& out, const ObserverCase& c) { return out << c.name; }
+
+class EveryObserver : public ::testing::TestWithParam<ObserverCase> {};
 
 TEST_P(EveryObserver, HoldsZeroAndStaysWithinWhatWasSeen) {
   std::mt19937 engine(7);
@@ -92,7 +99,7 @@ TEST_P(EveryObserver, HoldsZeroAndStaysWithinWhatWasSeen) {
       const float by = shift(engine);
       for (float& value : values) value += by;
       const Range seen = RangeOf(values);
-      const Range range = Choose({GetParam()}, scheme, {values});
+      const Range range = Choose({GetParam().kind}, scheme, {values});
       EXPECT_LE(range.min, 0.0F);
       EXPECT_GE(range.max, 0.0F);
       EXPECT_GE(range.min, seen.min);
@@ -105,13 +112,15 @@ TEST_P(EveryObserver, HoldsZeroAndStaysWithinWhatWasSeen) {
 TEST_P(EveryObserver, ZerosAndConstantsSurvive) {
   for (const DType dtype : {DType::kU8, DType::kU16}) {
     for (const float constant : {0.0F, 3.25F, -0.75F, 1e-30F, 20000.0F}) {
-      const Range range = Choose({GetParam()}, {dtype, false}, {std::vector<float>(100, constant)});
+      const Range range =
+          Choose({GetParam().kind}, {dtype, false}, {std::vector<float>(100, constant)});
       const Encoding encoding = AffineEncoding(dtype, range.min, range.max);
       EXPECT_GT(encoding.scale, 0.0F);
       EXPECT_EQ(DequantizeValue(QuantizeValue(0.0F, encoding, dtype), encoding), 0.0F);
       // To a step, which is the floor's for the tiny one. Percentiles may cut a part
       // of the bin that holds everything.
-      const float cut = GetParam() == ObserverKind::kPercentile ? std::abs(constant) / 512 : 0.0F;
+      const float cut =
+          GetParam().kind == ObserverKind::kPercentile ? std::abs(constant) / 512 : 0.0F;
       EXPECT_NEAR(DequantizeValue(QuantizeValue(constant, encoding, dtype), encoding), constant,
                   0.51F * encoding.scale + cut)
           << constant;
@@ -121,20 +130,23 @@ TEST_P(EveryObserver, ZerosAndConstantsSurvive) {
 
 TEST_P(EveryObserver, TheSameForTheSameValues) {
   const std::vector<float> a = Normal(1000, 2, 3), b = Normal(1000, 5, 4);
-  const Range once = Choose({GetParam()}, kNarrow, {a, b});
-  const Range again = Choose({GetParam()}, kNarrow, {a, b});
+  const Range once = Choose({GetParam().kind}, kNarrow, {a, b});
+  const Range again = Choose({GetParam().kind}, kNarrow, {a, b});
   EXPECT_EQ(once.min, again.min);
   EXPECT_EQ(once.max, again.max);
-  if (GetParam() == ObserverKind::kMovingAverage) return;  // newer ones weigh more
-  const Range turned = Choose({GetParam()}, kNarrow, {b, a});
+  if (GetParam().kind == ObserverKind::kMovingAverage) return;  // newer ones weigh more
+  const Range turned = Choose({GetParam().kind}, kNarrow, {b, a});
   EXPECT_EQ(once.min, turned.min);
   EXPECT_EQ(once.max, turned.max);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryObserver,
-                         ::testing::Values(ObserverKind::kMinMax, ObserverKind::kMovingAverage,
-                                           ObserverKind::kPercentile, ObserverKind::kMse,
-                                           ObserverKind::kEntropy));
+                         ::testing::Values(ObserverCase{"minmax", ObserverKind::kMinMax},
+                                           ObserverCase{"moving_average",
+                                                        ObserverKind::kMovingAverage},
+                                           ObserverCase{"percentile", ObserverKind::kPercentile},
+                                           ObserverCase{"mse", ObserverKind::kMse},
+                                           ObserverCase{"entropy", ObserverKind::kEntropy}));
 
 TEST(ObserverTest, MovingAverage) {
   ObserverSpec spec{ObserverKind::kMovingAverage};

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <ostream>
 
 #include "base/float16.h"
 
@@ -272,6 +273,7 @@ const std::vector<TensorType>& AllTensorTypes() {
 }
 
 const char* TensorTypeName(TensorType type) { return FormatOf(type).name; }
+void PrintTo(TensorType type, std::ostream* out) { *out << TensorTypeName(type); }
 uint32_t BlockElements(TensorType type) { return FormatOf(type).elements; }
 uint32_t BlockBytes(TensorType type) { return FormatOf(type).bytes; }
 

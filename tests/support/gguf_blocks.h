@@ -6,6 +6,7 @@
 #define SPILLWAY_TESTS_SUPPORT_GGUF_BLOCKS_H_
 
 #include <cstdint>
+#include <iosfwd>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,6 +32,7 @@ enum class TensorType : uint32_t {
 
 const std::vector<TensorType>& AllTensorTypes();
 const char* TensorTypeName(TensorType type);
+void PrintTo(TensorType type, std::ostream* out);  // for GoogleTest
 uint32_t BlockElements(TensorType type);
 uint32_t BlockBytes(TensorType type);
 

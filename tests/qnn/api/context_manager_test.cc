@@ -144,6 +144,10 @@ struct FailingStep {
   const char* message;
 };
 
+std::ostream& operator<<(std::ostream& out, const FailingStep& c) {
+  return out << c.call << ' ' << c.code;
+}
+
 class EveryStep : public ContextManagerTest, public ::testing::WithParamInterface<FailingStep> {};
 
 // A step that fails says so, leaves what was made before, and works when called again.

@@ -108,6 +108,10 @@ struct FailingCall {
   const char* message;
 };
 
+std::ostream& operator<<(std::ostream& out, const FailingCall& c) {
+  return out << c.call << ' ' << c.code;
+}
+
 class EveryCall : public ManagerTest, public ::testing::WithParamInterface<FailingCall> {};
 
 TEST_P(EveryCall, FailsWithItsStepAndLeavesNothing) {

@@ -100,6 +100,8 @@ struct GraphCase {
   const char* line;  // behind the default ones
 };
 
+std::ostream& operator<<(std::ostream& out, const GraphCase& c) { return out << c.name; }
+
 class GraphOption : public OptionBytes, public ::testing::WithParamInterface<GraphCase> {};
 
 TEST_P(GraphOption, Bytes) {
