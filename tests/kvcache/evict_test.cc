@@ -10,7 +10,6 @@
 
 #include "base/float16.h"
 #include "kvcache/kv_cache.h"
-#include "tests/support/print.h"
 #include "tests/support/random.h"
 
 namespace spillway {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/float16.h"
-#include "tests/support/print.h"
 
 namespace spillway {
 namespace {
