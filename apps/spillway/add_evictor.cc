@@ -5,6 +5,7 @@
 #include <string>
 
 #include "command.h"
+#include "interrupt.h"
 #include "sink_flag.h"
 #include "spillway/compile.h"
 #include "vendor_flags.h"
@@ -16,7 +17,7 @@ constexpr char kExamples[] =
     "What 'compile --attention-sink' does, later. The package is replaced as a whole, or stays\n"
     "as it was; an evictor that it has is replaced.\n\n"
     "Examples:\n"
-    "  spillway add-evictor pkg/ --attention-sink 4,32\n"
+    "  spillway add-evictor pkg/ --attention-sink 4,128\n"
     "  spillway run pkg/ --prompt \"Tell me a long story.\" --max-new-tokens 5000\n"
     "Every command also takes --verbose, --log-level, --quiet and --json.\n";
 
@@ -42,6 +43,7 @@ class AddEvictorCommand : public Command {
 
   Status Run(Console& console) override {
     options_.sink = *sink_;
+    const EndOnInterrupt end_on_interrupt(console);
     std::unique_ptr<Progress> progress = console.MakeProgress();
     auto report = AddEvictor(options_, [&](std::string_view stage, double fraction) {
       ReportProgress(progress.get(), stage, fraction);

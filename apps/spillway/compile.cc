@@ -9,6 +9,7 @@
 #include "checks.h"
 #include "command.h"
 #include "htp_flags.h"
+#include "interrupt.h"
 #include "sink_flag.h"
 #include "vendor_flags.h"
 
@@ -213,6 +214,7 @@ Status CompileCommand::Run(Console& console) {
     SPILLWAY_ASSIGN_OR_RETURN(const CompileEstimate estimate, EstimateCompile(options_));
     return console.Print(console.json ? estimate.ToJson() + "\n" : estimate.ToText());
   }
+  const EndOnInterrupt end_on_interrupt(console);
   std::unique_ptr<Progress> progress = console.MakeProgress();
   auto report = Compile(options_, [&](std::string_view stage, double fraction) {
     ReportProgress(progress.get(), stage, fraction);

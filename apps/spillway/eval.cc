@@ -46,7 +46,7 @@ constexpr char kExamples[] =
     "  spillway eval model.gguf --text test.txt --context 512 --windows 20\n"
     "  spillway eval pkg_a/ pkg_b/ --float model.gguf --text test.txt --context 128 --greedy 32\n"
     "  spillway eval pkg/ --executor host,htp --text test.txt --windows 1 --stride 64\n"
-    "  spillway eval pkg/ --float model.gguf --text test.txt --attention-sink 4,32 --tokens 2000\n"
+    "  spillway eval pkg/ --float model.gguf --text test.txt --attention-sink 4,128 --tokens 2000\n"
     "Every command also takes --verbose, --log-level, --quiet and --json.\n";
 
 constexpr uint32_t kDefaultContext = 128;

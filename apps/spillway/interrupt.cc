@@ -1,11 +1,16 @@
 #include "interrupt.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+
+#include "base/file.h"
+#include "exit_codes.h"
 
 namespace spillway::cli {
 namespace {
@@ -56,5 +61,32 @@ bool InterruptWatch::Take() {
 }
 
 int InterruptWatch::descriptor() const { return wake_ends[0]; }
+
+EndOnInterrupt::EndOnInterrupt(Console& console) {
+  struct sigaction before = {};
+  if (sigaction(SIGINT, nullptr, &before) != 0 || before.sa_handler == SIG_IGN) return;
+  stop_ = eventfd(0, EFD_CLOEXEC);
+  if (stop_ < 0) return;
+  watch_ = std::make_unique<InterruptWatch>();
+  thread_ = std::thread([this, &console] {
+    pollfd ends[] = {{watch_->descriptor(), POLLIN, 0}, {stop_, POLLIN, 0}};
+    while (!watch_->pending()) {
+      poll(ends, 2, -1);
+      if ((ends[1].revents & POLLIN) != 0) return;
+    }
+    RemoveTemporaryFolders();
+    const Status status = CancelledError("interrupted");
+    console.ReportError(status, "");
+    _exit(ExitCodeOf(status.code()));
+  });
+}
+
+EndOnInterrupt::~EndOnInterrupt() {
+  if (!thread_.joinable()) return;
+  const uint64_t one = 1;
+  (void)!write(stop_, &one, sizeof(one));
+  thread_.join();
+  close(stop_);
+}
 
 }  // namespace spillway::cli

@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "base/log.h"
@@ -152,6 +153,9 @@ int main(int argc, char** argv) {
     return spillway::cli::Main(argc, argv);
   } catch (const std::bad_alloc&) {
     std::fputs("spillway: error: out of memory\n", stderr);
+    return spillway::cli::kExitSystem;
+  } catch (const std::system_error& error) {  // a thread that cannot be started
+    std::fprintf(stderr, "spillway: error: the system refused: %s\n", error.what());
     return spillway::cli::kExitSystem;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "spillway: error: unexpected: %s\n", error.what());

@@ -167,8 +167,8 @@ Status RunCommand::ReadInputs(const Console& console) {
     }
     if (prompt.empty() && !run_.raw_prompt) {
       return InvalidArgumentError(
-          "the prompt is empty; say something, or use --raw to let the "
-          "model begin by itself");
+          "the prompt is empty; give it some text (or, to a model that has a token to begin "
+          "with, none and --raw)");
     }
   }
   return OkStatus();

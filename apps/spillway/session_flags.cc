@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -85,6 +88,14 @@ void AddSessionFlags(CLI::App& app, SessionOptions& options) {
   AddHtpRunFlags(app, options.htp);
 }
 
+// The parser itself takes a number that is too large for the largest one.
+std::string CheckSeed(const std::string& text) {
+  uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error == std::errc() && end == text.data() + text.size()) return "";
+  return "'" + text + "' is not a whole number from 0 to 2^64 - 1";
+}
+
 void AddAnswerFlags(CLI::App& app, RunOptions& options) {
   const char* group = "Answer";
   app.add_option("-n,--max-new-tokens", options.max_new_tokens,
@@ -114,9 +125,11 @@ void AddAnswerFlags(CLI::App& app, RunOptions& options) {
       ->group(group);
   app.add_option("--min-p", options.min_p,
                  "Only tokens with this share of the best one's probability; 0: all")
+      ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str()
       ->group(group);
   app.add_option("--seed", options.seed, "The same seed gives the same answer")
+      ->check(CheckSeed)
       ->capture_default_str()
       ->group(group);
   app.add_flag("--ignore-eos", options.ignore_eos, "Go on after an end token")->group(group);

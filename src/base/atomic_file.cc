@@ -16,7 +16,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
 #include <random>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -236,6 +238,33 @@ Status WriteFileAtomically(const std::string& path, std::string_view contents) {
   return file.Commit();
 }
 
+namespace {
+
+// The temporary folders that there are.
+struct Staged {
+  std::mutex mutex;
+  std::set<std::string> folders;
+};
+Staged& AllStaged() {
+  static auto* const staged = new Staged;
+  return *staged;
+}
+void Remember(const std::string& folder) {
+  const std::lock_guard<std::mutex> lock(AllStaged().mutex);
+  AllStaged().folders.insert(folder);
+}
+void Forget(const std::string& folder) {
+  const std::lock_guard<std::mutex> lock(AllStaged().mutex);
+  AllStaged().folders.erase(folder);
+}
+
+}  // namespace
+
+void RemoveTemporaryFolders() {
+  const std::lock_guard<std::mutex> lock(AllStaged().mutex);
+  for (const std::string& folder : AllStaged().folders) RemoveTree(folder);
+}
+
 Result<AtomicFolder> AtomicFolder::Create(const std::string& path) {
   if (path.empty()) return InvalidArgumentError("cannot create a folder without a name");
   AtomicFolder folder;
@@ -263,6 +292,7 @@ Result<AtomicFolder> AtomicFolder::Create(const std::string& path) {
     // Between mkdir and flock another process may have taken it for abandoned.
     if (!lock.valid() ? !IsDirectory(staging) : !SameFolder(lock.get(), staging)) continue;
     folder.staging_ = staging;
+    Remember(staging);
     folder.lock_fd_ = lock.Release();
     return folder;
   }
@@ -275,7 +305,10 @@ AtomicFolder::AtomicFolder(AtomicFolder&& other) noexcept
       lock_fd_(std::exchange(other.lock_fd_, -1)) {}
 
 AtomicFolder::~AtomicFolder() {
-  if (!staging_.empty()) RemoveTree(staging_);
+  if (!staging_.empty()) {
+    RemoveTree(staging_);
+    Forget(staging_);
+  }
   if (lock_fd_ >= 0) close(lock_fd_);
 }
 
@@ -284,6 +317,7 @@ Status AtomicFolder::Commit() {
   SPILLWAY_RETURN_IF_ERROR(SyncTree(staging_));
   SPILLWAY_RETURN_IF_ERROR(ReplaceFolder(staging_, path_));
   const std::string old = std::exchange(staging_, {});
+  Forget(old);
   Status status = SyncFolder(ParentFolder(path_));
   RemoveTree(old);
   close(std::exchange(lock_fd_, -1));

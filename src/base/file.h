@@ -115,6 +115,10 @@ class AtomicFolder {
   int lock_fd_ = -1;
 };
 
+// Removes the temporary folders of all AtomicFolders of this process: for a program that a
+// signal ends. Thread-safe; what still writes into them fails.
+void RemoveTemporaryFolders();
+
 // "a" + "b" = "a/b"; an empty folder adds nothing.
 std::string JoinPath(std::string_view folder, std::string_view name);
 // The last component of a path; slashes at the end do not count. Empty for "/".

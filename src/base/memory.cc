@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <set>
 #include <string>
 #include <string_view>
@@ -145,10 +146,12 @@ uint64_t MemoryWatch::peak_bytes() const {
 }
 
 AlignedBuffer::AlignedBuffer(size_t size) {
-  if (size == 0 || size > SIZE_MAX - kAlignment) return;
+  if (size == 0) return;
+  if (size > SIZE_MAX - kAlignment) throw std::bad_alloc();
   const size_t rounded = (size + kAlignment - 1) / kAlignment * kAlignment;
   data_ = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
-  if (data_ != nullptr) size_ = size;
+  if (data_ == nullptr) throw std::bad_alloc();
+  size_ = size;
 }
 
 AlignedBuffer AlignedBuffer::Zeroed(size_t size) {
@@ -160,7 +163,7 @@ AlignedBuffer AlignedBuffer::Zeroed(size_t size) {
   }
   AlignedBuffer buffer;
   void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) return buffer;
+  if (data == MAP_FAILED) throw std::bad_alloc();
   buffer.data_ = static_cast<std::byte*>(data);
   buffer.size_ = size;
   buffer.mapped_ = true;

@@ -34,8 +34,9 @@ class MemoryWatch {
   std::unique_ptr<Impl> impl_;
 };
 
-// A block of bytes aligned to 64, not initialised unless Zeroed(). Move-only. When there is not
-// enough memory (or size is 0), data() is null and size() is 0.
+// A block of bytes aligned to 64, not initialised unless Zeroed(). Move-only. Throws
+// std::bad_alloc, as the standard containers do, when there is not enough memory. Of size 0,
+// data() is null.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;

@@ -40,17 +40,21 @@ uint64_t LastLevelCacheBytes() {
   return static_cast<uint64_t>(std::max({l3, l2, 0L}));
 }
 
+Status CheckBandwidthBuffer(uint64_t bytes) {
+  const uint64_t free = AvailableMemoryBytes();
+  if (free == 0 || bytes <= free) return OkStatus();
+  return ResourceExhaustedError(
+      fmt::format("read bandwidth: no memory for a buffer of {:.1f} GB ({:.1f} GB are free)",
+                  static_cast<double>(bytes) / 1e9, static_cast<double>(free) / 1e9));
+}
+
 Result<double> MeasureReadBandwidth(uint64_t bytes, size_t threads, uint32_t passes) {
   ThreadPool pool(std::max<size_t>(threads, 1));
   const size_t part = (bytes / pool.threads() + kLine - 1) / kLine * kLine;
   const size_t size = part * pool.threads();
   if (size == 0) return InvalidArgumentError("read bandwidth: the buffer has no bytes");
-  const uint64_t free = AvailableMemoryBytes();
+  SPILLWAY_RETURN_IF_ERROR(CheckBandwidthBuffer(size));
   const AlignedBuffer buffer = AlignedBuffer::Zeroed(size);
-  if (buffer.data() == nullptr || (free > 0 && size > free)) {
-    return ResourceExhaustedError(fmt::format(
-        "read bandwidth: no memory for a buffer of {} bytes ({} are free)", size, free));
-  }
   // An optimisation: not all systems have huge pages.
   (void)madvise(buffer.data(), size, MADV_HUGEPAGE);
   pool.ParallelFor(pool.threads(), 1, [&](size_t begin, size_t end, size_t) {

@@ -213,7 +213,7 @@ class Measurement {
           room.context_len));
     }
     for (const Group& group : groups_) tests_ += group.size();
-    return OkStatus();
+    return CheckBandwidthBuffer(options_.bandwidth_bytes.value_or(0));
   }
 
   Status RunThreads(size_t threads) {

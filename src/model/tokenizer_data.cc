@@ -295,7 +295,8 @@ Result<TokenizerData> TokenizerData::Parse(std::string_view bytes) {
   SPILLWAY_RETURN_IF_ERROR(reader.U32("version", &version));
   if (version != kVersion) {
     return UnsupportedError("The stored tokenizer has format version " + std::to_string(version) +
-                            "; this program reads version " + std::to_string(kVersion) + ".");
+                            "; this program reads version " + std::to_string(kVersion) +
+                            ". Compile the model again.");
   }
   TokenizerData data;
   SPILLWAY_RETURN_IF_ERROR(reader.Text("model", &data.model));

@@ -87,13 +87,17 @@ Result<TokenizerData> ReadTokenizer(const MappedFile& file, const PackageManifes
 
 }  // namespace
 
-Result<MappedFiles> MapFiles(const std::string& folder, const PackageManifest& manifest) {
-  std::vector<const char*> names = {kGraphsFile, kWeightsFile, kTokenizerFile};
+std::vector<std::string> FilesToRead(const PackageManifest& manifest) {
+  std::vector<std::string> names = {kGraphsFile, kWeightsFile, kTokenizerFile};
   if (manifest.evictor.has_value()) {
     names.insert(names.end(), {kEvictorFiles.graphs, kEvictorFiles.weights});
   }
+  return names;
+}
+
+Result<MappedFiles> MapFiles(const std::string& folder, const PackageManifest& manifest) {
   MappedFiles files;
-  for (const char* name : names) {
+  for (const std::string& name : FilesToRead(manifest)) {
     SPILLWAY_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(JoinPath(folder, name)));
     files.emplace(name, std::make_shared<const MappedFile>(std::move(file)));
   }

@@ -19,7 +19,9 @@ inline constexpr char kManifestFile[] = "manifest.json";
 inline constexpr char kReportFile[] = "report.json";
 inline constexpr char kTokenizerFile[] = "tokenizer.bin";
 
-// The files that ReadContents() reads, by name, mapped once: hashing them brings the pages
+// The names of those that ReadContents() reads.
+std::vector<std::string> FilesToRead(const PackageManifest& manifest);
+// They, mapped once: hashing them brings the pages
 // into memory that are then read.
 using MappedFiles = std::map<std::string, std::shared_ptr<const MappedFile>, std::less<>>;
 Result<MappedFiles> MapFiles(const std::string& folder, const PackageManifest& manifest);

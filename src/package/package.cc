@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "package/files.h"
 #include "package/json_fields.h"
 
@@ -31,8 +33,8 @@ Result<PackageManifest> ReadManifestFile(const std::string& folder) {
   return PackageManifest::FromJson(text, path);
 }
 
-Status CheckSizes(const std::string& folder, const PackageManifest& manifest) {
-  for (const PackageFile& file : manifest.files) {
+Status CheckSizes(const std::string& folder, const std::vector<PackageFile>& files) {
+  for (const PackageFile& file : files) {
     const std::string path = JoinPath(folder, file.name);
     if (!FileExists(path)) {
       return CorruptDataError(fmt::format("'{}' is missing from the package", path));
@@ -57,12 +59,12 @@ Status CheckHashes(const std::string& folder, const std::vector<PackageFile>& ex
   return OkStatus();
 }
 
-// The files whose hashes are compared.
-std::vector<PackageFile> FilesToVerify(const PackageManifest& manifest, const MappedFiles& mapped,
-                                       const OpenOptions& options) {
+std::vector<PackageFile> FilesToCheck(const PackageManifest& manifest, const OpenOptions& options) {
+  const std::vector<std::string> read = FilesToRead(manifest);
   std::vector<PackageFile> files;
   for (const PackageFile& file : manifest.files) {
-    if (options.verify_contexts || mapped.contains(file.name)) files.push_back(file);
+    const bool is_read = std::find(read.begin(), read.end(), file.name) != read.end();
+    if (options.verify_contexts || is_read) files.push_back(file);
   }
   return files;
 }
@@ -78,17 +80,16 @@ Result<std::shared_ptr<const Package>> Package::Open(const std::string& path, Op
   Result<PackageManifest> manifest = ReadManifestFile(path);
   if (!manifest.ok()) return WithAdvice(manifest.status());
   SPILLWAY_RETURN_IF_ERROR(WithAdvice(CheckFileList(*manifest, JoinPath(path, kManifestFile))));
-  SPILLWAY_RETURN_IF_ERROR(WithAdvice(CheckSizes(path, *manifest)));
+  std::vector<PackageFile> listed = FilesToCheck(*manifest, options);
+  SPILLWAY_RETURN_IF_ERROR(WithAdvice(CheckSizes(path, listed)));
   SPILLWAY_ASSIGN_OR_RETURN(const MappedFiles files, MapFiles(path, *manifest));
   const std::shared_ptr<Package> package(new Package());
   package->path_ = path;
   // The readers stand damaged files, so hashing need not come first.
   if (options.verify) {
-    package->verified_ =
-        std::async(std::launch::async, [path, files,
-                                        listed = FilesToVerify(*manifest, files, options)] {
-          return WithAdvice(CheckHashes(path, listed, files));
-        }).share();
+    package->verified_ = std::async(std::launch::async, [path, files, listed = std::move(listed)] {
+                           return WithAdvice(CheckHashes(path, listed, files));
+                         }).share();
   }
   Result<PackageContents> contents = ReadContents(path, *manifest, files);
   // What is wrong with the contents of a damaged file does not matter.

@@ -149,9 +149,10 @@ class PackageWriter {
 };
 
 struct OpenOptions {
-  // Compare the hashes of files; sizes are compared in any case.
+  // Compare the hashes of files, not only their sizes.
   bool verify = true;
-  // Those of the vendor's context binaries too, which the host does not read.
+  // Check the vendor's context binaries, too, which the host does not read: without, they need
+  // not even be there.
   bool verify_contexts = true;
   // Open() returns while hashes are still being compared: ask Verified() before what the
   // package gives is shown or kept.

@@ -285,7 +285,8 @@ Status Session::Impl::CheckPrompt(std::span<const uint32_t> prompt) const {
     const std::string prefix = extra == 0 ? "" : fmt::format(" (and the prefix {})", extra);
     return InvalidArgumentError(fmt::format(
         "the prompt has {} tokens{}, but the package was compiled for a context of {}, which must "
-        "also hold the answer; shorten the prompt or compile with a larger --context-len",
+        "also hold the answer; shorten the prompt, compile with a larger --context-len, or forget "
+        "the oldest tokens (--attention-sink)",
         prompt.size(), prefix, generator->context_len()));
   }
   return OkStatus();

@@ -548,5 +548,38 @@ TEST_F(TinyModelProgram, InterruptStopsTheAnswer) {
   close(ends[0]);
 }
 
+TEST_F(TinyModelProgram, InterruptedCompileLeavesNothing) {
+  TinyModelSpec spec;
+  spec.layers = 8;
+  spec.hidden = 256;
+  spec.head_dim = 64;
+  spec.ffn = 512;
+  const TempFolder folder;
+  WriteTinyModel(folder.File("slow.gguf"), spec);
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const pid_t child =
+      StartProgram({"compile", folder.File("slow.gguf"), "-o", folder.File("pkg"), "--htp", "off",
+                    "--context-len", "512", "--calib-tokens", "100000", "--json"},
+                   ends[1]);
+  close(ends[1]);
+  // Once it has begun to write.
+  const auto names = [&] {
+    std::vector<std::string> found;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+      found.push_back(entry.path().filename());
+    }
+    return found;
+  };
+  while (names().size() < 2 && kill(child, 0) == 0) usleep(1000);
+  kill(child, SIGINT);
+  EXPECT_EQ(WaitForExitCode(child), 130);
+  std::string out(4096, '\0');
+  out.resize(static_cast<size_t>(std::max<ssize_t>(read(ends[0], out.data(), out.size()), 0)));
+  close(ends[0]);
+  EXPECT_EQ(ParseJson(out)["error"]["code"], "cancelled") << out;
+  EXPECT_THAT(names(), ::testing::ElementsAre("slow.gguf"));
+}
+
 }  // namespace
 }  // namespace spillway::test

@@ -108,6 +108,8 @@ INSTANTIATE_TEST_SUITE_P(
         WrongUse{{"compile", "m.gguf", "-o", "p", "--online-prepare", "--saver-dir", "s"},
                  "exclude each other"},
         WrongUse{{"compile", "m.gguf", "-o", "p", "--vendor-timeout", "-1"}, "--vendor-timeout"},
+        WrongUse{{"run", "p", "-p", "x", "--min-p", "2"}, "--min-p"},
+        WrongUse{{"run", "p", "-p", "x", "--seed", "99999999999999999999"}, "2^64"},
         WrongUse{{"compile", "m.gguf", "-o", "p", "--log-level", "loud"}, "loud"},
         WrongUse{{"compile", "m.gguf", "-o", "p", "--soc", "SM0000"}, "SM8750"},
         WrongUse{{"run"}, "PACKAGE"}, WrongUse{{"run", "p", "--executor", "gpu"}, "gpu"},

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "tests/package/sample.h"
@@ -134,6 +135,11 @@ TEST_F(PackageTest, DamagedFilesAreNamed) {
 
 TEST_F(PackageTest, ContextsNeedNotBeVerified) {
   FlipByte(File("context_0.bin"), 3);
+  EXPECT_TRUE(Package::Open(path_, {.verify_contexts = false}).ok());
+  ASSERT_TRUE(WriteFileAtomically(File("context_0.bin"), "short").ok());
+  EXPECT_TRUE(Package::Open(path_, {.verify_contexts = false}).ok());
+  EXPECT_FALSE(Package::Open(path_).ok());
+  std::filesystem::remove(File("context_0.bin"));
   EXPECT_TRUE(Package::Open(path_, {.verify_contexts = false}).ok());
   FlipByte(File("weights.bin"), 9);
   const Status status = Package::Open(path_, {.verify_contexts = false}).status();
