@@ -339,8 +339,9 @@ Result<StoredGraphs> GraphFileReader::Read() {
 }
 
 Result<const fb::GraphFile*> OpenGraphFile(std::span<const std::byte> bytes) {
-  if (bytes.size() >= FLATBUFFERS_MAX_BUFFER_SIZE)
+  if (bytes.size() >= FLATBUFFERS_MAX_BUFFER_SIZE) {
     return Bad("{} bytes are too many", bytes.size());
+  }
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   if (bytes.size() < 8 || !fb::GraphFileBufferHasIdentifier(data)) {
     return Bad("this is no graph file: the mark {} is missing", fb::GraphFileIdentifier());

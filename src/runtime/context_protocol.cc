@@ -158,8 +158,9 @@ Result<ContextRequest> ParseContextRequest(std::string_view text) {
                                    request.graph = json.at("graph").get<size_t>();
                                    return request;
                                  }
-                                 if (op != "bind")
+                                 if (op != "bind") {
                                    return InternalError(fmt::format("unknown request \"{}\"", op));
+                                 }
                                  request.bind = true;
                                  request.layout = LayoutFromJson(json);
                                  return request;

@@ -301,26 +301,27 @@ Result<HtpOptions> LoadOptions(const PackageManifest& manifest, const HtpRunOpti
 Result<std::unique_ptr<HtpModelExecutor>> HtpModelExecutor::Open(
     std::shared_ptr<const Package> package, const HtpModelOptions& options) {
   std::unique_ptr<HtpModelExecutor> executor(new HtpModelExecutor());
-  executor->package_ = package;
+  executor->package_ = std::move(package);
+  const Package& opened = *executor->package_;
   executor->dump_ = options.dump;
-  SPILLWAY_ASSIGN_OR_RETURN(executor->graphs_, ReadStepGraphs(*package));
+  SPILLWAY_ASSIGN_OR_RETURN(executor->graphs_, ReadStepGraphs(opened));
   SPILLWAY_ASSIGN_OR_RETURN(executor->embedding_,
-                            MakeEmbedding(package->embedding(), executor->graphs_.io));
-  const PackageManifest& manifest = package->manifest();
+                            MakeEmbedding(opened.embedding(), executor->graphs_.io));
+  const PackageManifest& manifest = opened.manifest();
   ContextRunnerOptions runner;
   Result<HtpOptions> htp = LoadOptions(manifest, options.run);
-  if (!htp.ok()) return htp.status().WithContext(package->path());
+  if (!htp.ok()) return htp.status().WithContext(opened.path());
   runner.htp = std::move(htp).value();
   executor->profiled_ = runner.htp.profile_level != ProfileLevel::kOff;
   if (runner.htp.online_prepare) {
-    runner.prepare_folder = package->path();
+    runner.prepare_folder = opened.path();
     if (options.dump != nullptr) runner.htp.dump_intermediates = true;
   } else {
     for (size_t s = 0; s < manifest.shards.size(); ++s) {
       Result<std::string> file = ChooseContextFile(manifest, s, kIsSimulator);
-      if (!file.ok()) return file.status().WithContext(package->path());
+      if (!file.ok()) return file.status().WithContext(opened.path());
       executor->files_.push_back(std::move(file).value());
-      runner.context_paths.push_back(package->PathOf(executor->files_.back()));
+      runner.context_paths.push_back(opened.PathOf(executor->files_.back()));
     }
     runner.shared_spill_fill_bytes = SharedSpillFill(manifest, runner.htp);
   }
@@ -328,7 +329,7 @@ Result<std::unique_ptr<HtpModelExecutor>> HtpModelExecutor::Open(
     return UnsupportedError(
         fmt::format("{}: its graphs give no intermediates away. Compile the package with "
                     "--dump-intermediates, {}, or dump with --executor host",
-                    package->path(), kOnlinePrepareHint));
+                    opened.path(), kOnlinePrepareHint));
   }
   if (options.evictor && manifest.evictor.has_value()) executor->UseEvictor(runner);
   runner.qnn_lib_dir = options.qnn_lib_dir;

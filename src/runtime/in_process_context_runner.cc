@@ -230,8 +230,7 @@ class InProcessContextRunner : public ContextRunner {
           backend_->RegisterOpPackage(one.path, one.interface_provider, one.target));
     }
     qnn::DeviceConfigs configs;
-    const bool signed_pd = htp.pd_session == PdSession::kSigned;
-    if (!htp.soc.empty() && (kIsSimulator || signed_pd)) {
+    if (!htp.soc.empty() && (kIsSimulator || htp.pd_session == PdSession::kSigned)) {
       SPILLWAY_ASSIGN_OR_RETURN(const qnn::htp::Soc* soc, qnn::htp::FindSoc(htp.soc));
       configs = qnn::htp::MakeDeviceConfigs(*soc, htp.pd_session, library_->version().backend);
     }
