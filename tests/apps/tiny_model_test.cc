@@ -523,15 +523,19 @@ TEST_F(TinyModelProgram, AReaderThatWentAwayIsASystemErrorNotASignal) {
   close(ends[1]);
 }
 
-TEST_F(TinyModelProgram, InterruptStopsTheAnswer) {
-  // Large enough for the answer to take a while.
-  const std::string place = folder_->File("slow");
+// Large enough for an answer, or a compile, to take a while.
+void WriteSlowModel(const std::string& path) {
   TinyModelSpec spec;
   spec.layers = 8;
   spec.hidden = 256;
   spec.head_dim = 64;
   spec.ffn = 512;
-  WriteTinyModel(folder_->File("slow.gguf"), spec);
+  WriteTinyModel(path, spec);
+}
+
+TEST_F(TinyModelProgram, InterruptStopsTheAnswer) {
+  const std::string place = folder_->File("slow");
+  WriteSlowModel(folder_->File("slow.gguf"));
   ASSERT_EQ(RunProgram({"compile", folder_->File("slow.gguf"), "-o", place, "--htp", "off",
                         "--context-len", "512", "--calib-tokens", "64"})
                 .exit_code,
@@ -549,13 +553,8 @@ TEST_F(TinyModelProgram, InterruptStopsTheAnswer) {
 }
 
 TEST_F(TinyModelProgram, InterruptedCompileLeavesNothing) {
-  TinyModelSpec spec;
-  spec.layers = 8;
-  spec.hidden = 256;
-  spec.head_dim = 64;
-  spec.ffn = 512;
   const TempFolder folder;
-  WriteTinyModel(folder.File("slow.gguf"), spec);
+  WriteSlowModel(folder.File("slow.gguf"));
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   const pid_t child =
