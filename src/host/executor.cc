@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <set>
 
 #include "base/memory.h"
@@ -28,7 +27,7 @@ class PlannedExecutor : public Executor {
         steps_(IsFused() ? FusedSteps(*graph_) : SingleSteps(*graph_)),
         plan_(PlanMemory(*graph_, steps_)) {
     if (IsFused()) caches_ = FindCacheInputs(*graph_, steps_);
-    caches_.resize(graph_->inputs().size());
+    caches_.resize(graph_->inputs().size(), false);
     packed_.resize(graph_->inputs().size(), false);
   }
 
@@ -59,7 +58,7 @@ class PlannedExecutor : public Executor {
     return {output_data_[index], graph_->tensor(graph_->outputs()[index]).Bytes()};
   }
   void BindInput(size_t index, std::byte* data) override { Bind(index, data, false); }
-  bool TakesPackedCache(size_t index) const override { return caches_[index].has_value(); }
+  bool TakesPackedCache(size_t index) const override { return caches_[index]; }
   void BindPackedCache(size_t index, std::byte* data) override { Bind(index, data, true); }
   void BindOutput(size_t index, std::byte* data) override {
     if (output_data_[index] == data) return;
@@ -258,8 +257,8 @@ class PlannedExecutor : public Executor {
   AlignedBuffer arena_;
   std::vector<AlignedBuffer> owned_;  // inputs, then outputs
   std::vector<std::byte*> input_data_, output_data_;
-  std::vector<std::optional<CacheInput>> caches_;  // by input
-  std::vector<bool> packed_;                       // inputs that are bound as a PackedCache
+  std::vector<bool> caches_;  // inputs that FindCacheInputs() found
+  std::vector<bool> packed_;  // inputs that are bound as a PackedCache
   std::vector<PreparedStep> prepared_;
   struct {
     uint32_t of = 0, rows = 0;

@@ -223,33 +223,28 @@ std::vector<Step> FusedSteps(const Graph& graph) {
   return DropUnused(graph, std::move(steps));
 }
 
-std::vector<std::optional<CacheInput>> FindCacheInputs(const Graph& graph,
-                                                       const std::vector<Step>& steps) {
-  std::vector<std::optional<CacheInput>> found(graph.inputs().size());
-  std::vector<bool> has_other_use(graph.tensors().size(), false);
-  std::vector<TensorId> caches;
+std::vector<bool> FindCacheInputs(const Graph& graph, const std::vector<Step>& steps) {
+  // How each tensor is read.
+  std::vector<bool> as_keys(graph.tensors().size()), as_values(as_keys), otherwise(as_keys);
   for (const Step& step : steps) {
     const bool cached = step.attention && step.attention->k_cache;
     const size_t others = step.inputs.size() - (cached ? 2 : 0);
-    for (size_t i = 0; i < others; ++i) has_other_use[step.inputs[i]] = true;
+    for (size_t i = 0; i < others; ++i) otherwise[step.inputs[i]] = true;
     if (!cached) continue;
-    const AttentionTensors& tensors = *step.attention;
-    const Shape& keys = graph.tensor(*tensors.k_cache).shape;
-    const uint32_t context = graph.tensor(tensors.mask).shape[3];
-    for (const bool is_values : {false, true}) {
-      const TensorId id = is_values ? *tensors.v_cache : *tensors.k_cache;
-      caches.push_back(id);
-      const auto at = std::find(graph.inputs().begin(), graph.inputs().end(), id);
-      if (at == graph.inputs().end()) return {};
-      std::optional<CacheInput>& input = found[static_cast<size_t>(at - graph.inputs().begin())];
-      if (input && input->is_values != is_values) return {};
-      input = CacheInput{is_values, keys[3], PackedCache(keys[1], keys[2], context - 1)};
-    }
+    as_keys[*step.attention->k_cache] = true;
+    as_values[*step.attention->v_cache] = true;
   }
-  for (const TensorId id : graph.outputs()) has_other_use[id] = true;
-  for (const TensorId id : caches) {
-    if (has_other_use[id]) return {};
+  for (const TensorId id : graph.outputs()) otherwise[id] = true;
+  std::vector<bool> found(graph.inputs().size());
+  size_t caches = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const TensorId id = graph.inputs()[i];
+    found[i] = as_keys[id] != as_values[id] && !otherwise[id];
+    caches += found[i] ? 1 : 0;
   }
+  const auto all = std::count(as_keys.begin(), as_keys.end(), true) +
+                   std::count(as_values.begin(), as_values.end(), true);
+  if (caches != static_cast<size_t>(all)) found.assign(found.size(), false);
   return found;
 }
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "graph/packed_cache.h"
 
 namespace spillway::host {
 
@@ -47,15 +46,9 @@ std::vector<Step> SingleSteps(const Graph& graph);
 // Validate().
 std::vector<Step> FusedSteps(const Graph& graph);
 
-// An input of the graph that attention steps alone read, as their cache.
-struct CacheInput {
-  bool is_values = false;  // else keys
-  uint32_t tokens = 0;     // columns of keys, rows of values
-  PackedCache packed;      // the form that the steps read as well
-};
-// By the number of the input; empty when one of the steps has another cache.
-std::vector<std::optional<CacheInput>> FindCacheInputs(const Graph& graph,
-                                                       const std::vector<Step>& steps);
+// Which inputs of the graph attention steps alone read, as the keys or the values of their
+// caches. None when one of the steps has another cache.
+std::vector<bool> FindCacheInputs(const Graph& graph, const std::vector<Step>& steps);
 
 }  // namespace spillway::host
 
