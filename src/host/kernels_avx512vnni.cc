@@ -80,7 +80,6 @@ struct Tile {
 #pragma GCC unroll 4
       for (size_t b = 0; b < Blocks; ++b) {
         const int8_t* at = w + (b * k_groups + g) * 64;
-        // One row reads each weight once: the next ones are asked for in time.
         // Few rows wait for the weights: the next ones are asked for in time.
         if (Rows <= 3) _mm_prefetch(reinterpret_cast<const char*>(at) + kAhead, _MM_HINT_T0);
         weights[b] = _mm512_loadu_si512(at);

@@ -12,16 +12,11 @@
 namespace spillway {
 namespace {
 
-Status MeasureFile(const std::string& folder, const MappedFiles& mapped, PackageFile& file) {
-  if (const auto found = mapped.find(file.name); found != mapped.end()) {
-    file.bytes = found->second->bytes().size();
-    file.hash = HashBytes(found->second->bytes());
-    return OkStatus();
-  }
-  const std::string path = JoinPath(folder, file.name);
-  SPILLWAY_ASSIGN_OR_RETURN(file.bytes, FileSize(path));
-  SPILLWAY_ASSIGN_OR_RETURN(file.hash, HashFile(path));
-  return OkStatus();
+Result<std::string> HashOf(const std::string& folder, const std::string& name,
+                           const MappedFiles& mapped) {
+  const auto found = mapped.find(name);
+  return found == mapped.end() ? HashFile(JoinPath(folder, name))
+                               : HashBytes(found->second->bytes());
 }
 
 Result<Tensor> FindEmbedding(const PackageManifest& manifest,
@@ -117,7 +112,9 @@ Status MeasureFiles(const std::string& folder, const MappedFiles& mapped,
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i = next++; i < largest_first.size(); i = next++) {
-      errors[i] = MeasureFile(folder, mapped, *largest_first[i]);
+      Result<std::string> hash = HashOf(folder, largest_first[i]->name, mapped);
+      errors[i] = hash.status();
+      if (hash.ok()) largest_first[i]->hash = std::move(hash).value();
     }
   };
   std::thread helper(work);
@@ -165,9 +162,9 @@ namespace {
 // The evictor's graph, checked against what the manifest says of cache and sink.
 Result<std::shared_ptr<const Graph>> FindEvictor(const MappedFiles& files,
                                                  const PackageManifest& manifest) {
-  const MappedFile& file = *files.find(kEvictorFiles.graphs)->second;
+  const MappedFile& file = *files.at(kEvictorFiles.graphs);
   SPILLWAY_ASSIGN_OR_RETURN(StoredGraphs stored,
-                            ReadGraphFiles(file, files.find(kEvictorFiles.weights)->second));
+                            ReadGraphFiles(file, files.at(kEvictorFiles.weights)));
   SPILLWAY_ASSIGN_OR_RETURN(std::shared_ptr<const Graph> graph, OnlyEvictor(stored, file.path()));
   const ModelConfig& config = manifest.config;
   const uint32_t columns = manifest.context_len - 1;
@@ -193,8 +190,8 @@ Result<std::shared_ptr<const Graph>> FindEvictor(const MappedFiles& files,
 
 Result<PackageContents> ReadContents(const std::string& folder, const PackageManifest& manifest,
                                      const MappedFiles& files) {
-  SPILLWAY_ASSIGN_OR_RETURN(StoredGraphs stored, ReadGraphFiles(*files.find(kGraphsFile)->second,
-                                                                files.find(kWeightsFile)->second));
+  SPILLWAY_ASSIGN_OR_RETURN(StoredGraphs stored,
+                            ReadGraphFiles(*files.at(kGraphsFile), files.at(kWeightsFile)));
   const std::string manifest_path = JoinPath(folder, kManifestFile);
   if (stored.graphs.size() != manifest.shards.size()) {
     return CorruptDataError(fmt::format("'{}': found {} shards, but {} has {}", manifest_path,
@@ -210,7 +207,7 @@ Result<PackageContents> ReadContents(const std::string& folder, const PackageMan
     (is_k ? contents.prefix_k : contents.prefix_v) = std::move(prefix).value();
   }
   SPILLWAY_ASSIGN_OR_RETURN(TokenizerData tokenizer,
-                            ReadTokenizer(*files.find(kTokenizerFile)->second, manifest));
+                            ReadTokenizer(*files.at(kTokenizerFile), manifest));
   contents.tokenizer = std::make_shared<const TokenizerData>(std::move(tokenizer));
   if (manifest.evictor.has_value()) {
     SPILLWAY_ASSIGN_OR_RETURN(contents.evictor, FindEvictor(files, manifest));

@@ -21,8 +21,7 @@ inline constexpr char kTokenizerFile[] = "tokenizer.bin";
 
 // The names of those that ReadContents() reads.
 std::vector<std::string> FilesToRead(const PackageManifest& manifest);
-// They, mapped once: hashing them brings the pages
-// into memory that are then read.
+// They, mapped once: hashing them brings the pages into memory that are then read.
 using MappedFiles = std::map<std::string, std::shared_ptr<const MappedFile>, std::less<>>;
 Result<MappedFiles> MapFiles(const std::string& folder, const PackageManifest& manifest);
 
