@@ -202,8 +202,7 @@ class Measurement {
     room.decode_ar = graphs.decode.empty() ? 0 : graphs.decode[0].ar_len;
     work_ = CountLinearWork(graphs);
     report_.weight_bytes = graphs.weight_bytes;
-    report_.kv_cache_bytes = uint64_t{2} * kv.layers * kv.kv_heads * kv.head_dim *
-                             (kv.context_len - 1) * DTypeSize(kv.dtype);
+    report_.kv_cache_bytes = 2 * kv.layers * kv.row_bytes();
     if (options_.peer != nullptr) report_.peer = options_.peer->Describe();
     groups_ = PlanGroups(options_, room, report_.remarks);
     if (groups_.empty()) {

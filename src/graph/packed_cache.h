@@ -35,6 +35,9 @@ class PackedCache {
     return head * head_bytes() + PackedN16K4Index(d, token, columns_);
   }
 
+  // From a u8 around 128 to how it is stored, and back.
+  static constexpr std::byte Flip(std::byte value) { return value ^ std::byte{0x80}; }
+
   // Columns [from, from + count) of keys [heads, head_dim, stride] (values [heads, stride,
   // head_dim]) of u8 become tokens [to, to + count).
   void PackKeys(const std::byte* rows, size_t stride, size_t from, size_t count, size_t to,

@@ -45,7 +45,9 @@ struct PackedKeys {
     return data + cache.KeyAt(head, d, column);
   }
   static size_t Together(size_t column, size_t count) { return std::min(count, 16 - column % 16); }
-  static uint8_t Key(uint8_t stored) { return stored ^ 0x80; }
+  static uint8_t Key(uint8_t stored) {
+    return std::to_integer<uint8_t>(PackedCache::Flip(std::byte{stored}));
+  }
 };
 
 // Calls visit(t, place of column + t) for t in [0, count).

@@ -32,6 +32,10 @@ struct KvShape {
   DType dtype = DType::kU8;  // kU8, kU16, kF16 or kF32
   bool packed = false;       // buffers are PackedCaches; kU8 only
 
+  // Of a layer's keys in rows of AR-1; of its values as many.
+  uint64_t row_bytes() const {
+    return uint64_t{kv_heads} * head_dim * (context_len - 1) * DTypeSize(dtype);
+  }
   PackedCache packed_cache() const { return {kv_heads, head_dim, context_len - 1}; }
 };
 

@@ -83,9 +83,7 @@ bool HostModelExecutor::CanPackCache() const {
 
 void HostModelExecutor::AllocateCache() {
   const KvShape& kv = graphs_.io.kv;
-  const size_t bytes =
-      kv.packed ? kv.packed_cache().bytes()
-                : size_t{kv.kv_heads} * kv.head_dim * (kv.context_len - 1) * DTypeSize(kv.dtype);
+  const size_t bytes = kv.packed ? kv.packed_cache().bytes() : kv.row_bytes();
   for (uint32_t layer = 0; layer < kv.layers; ++layer) {
     // Columns that no token has written yet are read (and hidden by the mask), so they must
     // hold numbers.

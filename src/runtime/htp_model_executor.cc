@@ -98,11 +98,9 @@ class Planner {
   // from one shard to the next once a graph; every other tensor for itself.
   Result<ModelPlan> Run(const std::function<std::string(size_t)>& name_of) {
     const KvShape& kv = graphs_.io.kv;
-    const uint64_t cache_bytes =
-        uint64_t{kv.kv_heads} * kv.head_dim * (kv.context_len - 1) * DTypeSize(kv.dtype);
     for (uint32_t layer = 0; layer < kv.layers; ++layer) {
-      plan_.k.push_back(plan_.layout.Add(cache_bytes));
-      plan_.v.push_back(plan_.layout.Add(cache_bytes));
+      plan_.k.push_back(plan_.layout.Add(kv.row_bytes()));
+      plan_.v.push_back(plan_.layout.Add(kv.row_bytes()));
     }
     for (const ContextInfo& context : contexts_) {
       plan_.layout.contexts.emplace_back().resize(context.graphs.size());
@@ -440,9 +438,7 @@ Status HtpModelExecutor::RunEvictor() {
   if (!evictor_sink_) return ModelExecutor::RunEvictor();
   SPILLWAY_RETURN_IF_ERROR(runner_->Execute(package_->manifest().shards.size(), evictor_.graph));
   if (profiled_) CountProfile(evictor_, runner_->profile());
-  const KvShape& kv = graphs_.io.kv;
-  const size_t bytes =
-      size_t{kv.kv_heads} * kv.head_dim * (kv.context_len - 1) * DTypeSize(kv.dtype);
+  const size_t bytes = graphs_.io.kv.row_bytes();
   for (size_t layer = 0; layer < k_.size(); ++layer) {
     std::memcpy(k_[layer], kept_[layer], bytes);
     std::memcpy(v_[layer], kept_[k_.size() + layer], bytes);

@@ -271,8 +271,7 @@ void Session::Impl::FillStats(RunStats& stats) const {
   const KvShape& kv = executor->io().kv;
   stats.context_used = generator->n_past();
   stats.context_len = kv.context_len;
-  stats.kv_cache_bytes = uint64_t{2} * kv.layers * kv.kv_heads * kv.head_dim *
-                         (kv.context_len - 1) * DTypeSize(kv.dtype);
+  stats.kv_cache_bytes = 2 * kv.layers * kv.row_bytes();
   stats.peak_rss_bytes = PeakRssBytes();
   stats.executor = executor->Describe();
   stats.graphs = executor->TakeProfile();
