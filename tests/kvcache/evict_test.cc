@@ -5,15 +5,17 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <ostream>
 #include <vector>
 
 #include "base/float16.h"
 #include "kvcache/kv_cache.h"
+#include "tests/kvcache/stored.h"
 #include "tests/support/random.h"
 
 namespace spillway {
 namespace {
+
+using test::Stored;
 
 using Column = std::vector<uint32_t>;  // [layers * kv_heads * head_dim], stored values
 
@@ -238,14 +240,6 @@ KeyShift RandomShift(test::Random& random, uint32_t positions, uint32_t dim) {
     }
   }
   return shift;
-}
-
-struct Stored {
-  DType dtype;
-  bool packed;
-};
-void PrintTo(const Stored& stored, std::ostream* out) {
-  *out << DTypeName(stored.dtype) << (stored.packed ? ", packed" : "");
 }
 
 class EvictTest : public ::testing::TestWithParam<Stored> {};

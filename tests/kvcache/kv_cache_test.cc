@@ -5,15 +5,17 @@
 
 #include <cstring>
 #include <memory>
-#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "base/float16.h"
+#include "tests/kvcache/stored.h"
 
 namespace spillway {
 namespace {
+
+using test::Stored;
 
 using ::testing::ElementsAre;
 
@@ -128,14 +130,6 @@ class CacheTester {
   std::vector<std::vector<std::byte>> k_, v_;
   std::unique_ptr<KvCache> cache_;
 };
-
-struct Stored {
-  DType dtype;
-  bool packed;
-};
-void PrintTo(const Stored& stored, std::ostream* out) {
-  *out << DTypeName(stored.dtype) << (stored.packed ? ", packed" : "");
-}
 
 class KvCacheTest : public ::testing::TestWithParam<Stored> {};
 
